@@ -1,0 +1,208 @@
+"""Latest value and short history per stream, with its freshness.
+
+The consumers put raw messages in, tools take snapshots out. A message is decoded when it is first
+read, since most are overwritten before anybody asks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from mcp_perception_buffer.errors import DecodeError
+from mcp_perception_buffer.model import (
+    Kind,
+    Observation,
+    Snapshot,
+    State,
+    StreamInfo,
+    StreamView,
+    Unsupported,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# A message above this is reduced to its model on arrival, so that masks and images are not kept.
+EAGER_BYTES = 8192
+# After an undecodable message a stream's next ones are decoded on arrival, this many: bad ones are
+# then never stored, and cannot push the last good one out.
+SUSPECT_MESSAGES = 64
+# How many arrivals the measured rate looks back.
+RATE_SAMPLES = 32
+
+
+class Buffer:
+    """All streams' newest messages. Not thread-safe: put and read on the same thread."""
+
+    def __init__(
+        self,
+        decode: Callable[[Kind, str, bytes], Observation],
+        *,
+        history_depth: int = 10,
+        freshness_window_s: float = 5.0,
+        retention_s: float = 60.0,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """Keep `history_depth` messages a stream, and a gone stream for `retention_s`.
+
+        Args:
+            decode: kind, type name and CDR bytes to an observation, or `DecodeError`.
+            history_depth: messages kept per stream, the newest included.
+            freshness_window_s: older values are stale.
+            retention_s: how long a gone stream's values stay readable after the last one.
+            clock_ns: a monotonic clock; ages never come from another.
+        """
+        self._decode = decode
+        self._history_depth = history_depth
+        self.freshness_window_s = freshness_window_s
+        self._window_ns = int(freshness_window_s * 1e9)
+        self._retention_ns = int(retention_s * 1e9)
+        self._clock_ns = clock_ns
+        self._streams: dict[str, _Stream] = {}
+        self.discovering = True
+        self.unsupported: tuple[Unsupported, ...] = ()
+
+    def open(self, info: StreamInfo, *, publishers: int = 1) -> None:
+        """Start a stream, or go on with the one of the same topic and type."""
+        stream = self._streams.get(info.topic)
+        if stream is None or stream.info != info:
+            stream = self._streams[info.topic] = _Stream(info, self._history_depth)
+        stream.publishers = publishers
+
+    def set_publishers(self, topic: str, count: int) -> None:
+        """Note how many publishers a topic has now; with none, its stream is gone."""
+        self._streams[topic].publishers = count
+
+    def put(self, topic: str, cdr: bytes, received_ns: int) -> None:
+        """Take one message; of several the newest comes last.
+
+        Args:
+            topic: an open stream's topic.
+            cdr: the serialised message.
+            received_ns: when this process received it, on the buffer's clock.
+        """
+        stream = self._streams[topic]
+        stream.received += 1
+        stream.arrivals.append(received_ns)
+        entry = _Entry(received_ns, cdr)
+        if stream.decode_on_arrival(cdr) and not self._reduce(stream, entry):
+            return
+        stream.entries.append(entry)
+
+    def count_dropped(self, topic: str) -> None:
+        """Count a message that had to be dropped before it reached the buffer."""
+        self._streams[topic].dropped += 1
+
+    def history(self, topic: str) -> tuple[Observation, ...]:
+        """Return a stream's decodable messages, oldest first."""
+        stream = self._streams[topic]
+        kept = [entry for entry in stream.entries if self._reduce(stream, entry)]
+        stream.entries = deque(kept, maxlen=self._history_depth)
+        return tuple(entry.observation for entry in kept if entry.observation)
+
+    def expire(self) -> None:
+        """Forget streams that are gone and past their retention, or never said anything.
+
+        The camera stays: that it is missing is an answer, too.
+        """
+        now = self._clock_ns()
+        for topic, stream in list(self._streams.items()):
+            if stream.publishers or stream.info.kind is Kind.CAMERA:
+                continue
+            if not stream.arrivals or now - stream.arrivals[-1] > self._retention_ns:
+                del self._streams[topic]
+
+    def snapshot(self) -> Snapshot:
+        """Return all streams as they are now."""
+        self.expire()
+        now = self._clock_ns()
+        views = tuple(self._view(self._streams[topic], now) for topic in sorted(self._streams))
+        return Snapshot(self.freshness_window_s, self.discovering, views, self.unsupported)
+
+    def _view(self, stream: _Stream, now: int) -> StreamView:
+        entry = self._newest(stream)
+        # A message may be stamped after `now` was read; an age is never negative.
+        age_ns = max(0, now - entry.received_ns) if entry else None
+        fresh = age_ns is not None and age_ns <= self._window_ns
+        if stream.publishers == 0:
+            state = State.GONE
+        elif age_ns is None:
+            state = State.NEVER
+        else:
+            state = State.FRESH if fresh else State.STALE
+        return StreamView(
+            info=stream.info,
+            state=state,
+            publishers=stream.publishers,
+            observation=entry.observation if entry else None,
+            age_s=age_ns / 1e9 if age_ns is not None else None,
+            rate_hz=stream.rate_hz() if fresh else 0.0,
+            received=stream.received,
+            dropped=stream.dropped,
+            undecodable=stream.undecodable,
+            last_error=stream.last_error,
+        )
+
+    def _newest(self, stream: _Stream) -> _Entry | None:
+        """Return the newest decodable entry; undecodable ones before it are counted and go."""
+        while stream.entries:
+            if self._reduce(stream, stream.entries[-1]):
+                return stream.entries[-1]
+            stream.entries.pop()
+        return stream.last_good
+
+    def _reduce(self, stream: _Stream, entry: _Entry) -> bool:
+        """Decode an entry unless it is; its bytes go either way."""
+        if entry.observation is None:
+            cdr, entry.cdr = entry.cdr, b""
+            try:
+                entry.observation = self._decode(stream.info.kind, stream.info.type, cdr)
+            except DecodeError as error:
+                stream.undecodable += 1
+                stream.last_error = str(error)
+                stream.suspect_for = SUSPECT_MESSAGES
+                return False
+            if stream.last_good is None or entry.received_ns >= stream.last_good.received_ns:
+                stream.last_good = entry
+            stream.suspect_for = max(0, stream.suspect_for - 1)
+        return True
+
+
+class _Entry:
+    """A message: its bytes until it is decoded, then its observation."""
+
+    __slots__ = ("cdr", "observation", "received_ns")
+
+    def __init__(self, received_ns: int, cdr: bytes) -> None:
+        self.received_ns = received_ns
+        self.cdr = cdr
+        self.observation: Observation | None = None
+
+
+class _Stream:
+    def __init__(self, info: StreamInfo, history_depth: int) -> None:
+        self.info = info
+        self.entries: deque[_Entry] = deque(maxlen=history_depth)
+        self.arrivals: deque[int] = deque(maxlen=RATE_SAMPLES)
+        self.publishers = 1
+        self.received = 0
+        self.dropped = 0
+        self.undecodable = 0
+        self.last_error: str | None = None
+        self.last_good: _Entry | None = None
+        self.suspect_for = 0
+
+    def decode_on_arrival(self, cdr: bytes) -> bool:
+        return (
+            len(cdr) > EAGER_BYTES
+            or self.suspect_for > 0
+            or self.last_good is None
+            or self.info.kind.is_image
+        )
+
+    def rate_hz(self) -> float:
+        if len(self.arrivals) < 2 or self.arrivals[-1] <= self.arrivals[0]:
+            return 0.0
+        return (len(self.arrivals) - 1) * 1e9 / (self.arrivals[-1] - self.arrivals[0])

@@ -1,0 +1,1 @@
+"""A ROS 2 node with exactly known content, for tests and benchmarks."""

@@ -1,0 +1,336 @@
+"""Runs rclpy on the asyncio loop: a thread only waits, everything is taken on the loop.
+
+First stop of every message: wait set -> `spin_once` -> subscription callback. Nothing else of the
+service knows how this is done. From rclpy 10 on, upstream's asyncio node replaces this file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from rclpy.exceptions import InvalidHandle
+from rclpy.executors import Executor
+from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
+from rclpy.task import Task
+from rclpy.waitable import NumberOfEntities
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from rclpy.client import Client
+    from rclpy.context import Context
+    from rclpy.subscription import Subscription
+
+log = structlog.get_logger(__name__)
+
+# Callbacks run in one go before the loop gets its turn; at 5-10 µs each this stays below 1 ms.
+MAX_TAKES_PER_TURN = 64
+# One stream's burst, so that a fast publisher cannot hold back the others of the same wake.
+MAX_TAKES_PER_SUBSCRIPTION = 16
+
+
+class ExecutorStoppedError(RuntimeError):
+    """The executor stopped although nobody asked it to; the text says why."""
+
+
+class AsyncioExecutor(Executor):
+    """An rclpy executor whose callbacks all run on the asyncio loop that created it.
+
+    A helper thread blocks in the rcl wait set (which releases the GIL) and wakes the loop;
+    `spin_once` then takes all that is ready. All rclpy objects are touched on the loop only, so
+    entities may be created and destroyed there at any moment while it runs. Plain callbacks run
+    one after another; coroutine callbacks become asyncio tasks.
+    """
+
+    def __init__(self, *, context: Context) -> None:
+        super().__init__(context=context)
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._thread: threading.Thread | None = None
+        # Held while the thread may not wait: the loop releases it once the wait set is filled.
+        self._armed = threading.Lock()
+        self._armed.acquire()
+        self._stopping = False
+        self._entities_changed = True
+        self._waiting = False
+        self._ready: deque[tuple[Callable[[Any], Any], Any]] = deque()
+        self._background: set[asyncio.Task[None]] = set()
+        # Keeps handles alive while the thread waits on them: what is destroyed meanwhile is
+        # released at the next rebuild, not under the thread's feet.
+        self._held = contextlib.ExitStack()
+        self._wait_set: Any = None
+        self._subscriptions: list[Subscription[Any]] = []
+        self._others: dict[str, list[Any]] = {}
+        self._waitables: list[Any] = []
+        self.last_spin_ns = time.monotonic_ns()
+
+    async def run(self) -> None:
+        """Spin until `shutdown`.
+
+        Raises:
+            ExecutorStoppedError: the rcl wait failed, or the context was shut down by others.
+        """
+        self._thread = threading.Thread(target=self._wait_forever, name="rcl-wait", daemon=True)
+        self._thread.start()
+        self._arm()
+        try:
+            await self._ended
+        finally:
+            self._stop_thread()
+
+    def shutdown(self, timeout_sec: float | None = None) -> bool:
+        """Stop taking, end the thread and release what it held; idempotent."""
+        if not self._ended.done():
+            self._ended.set_result(None)
+        self._stop_thread()
+        return super().shutdown(timeout_sec)
+
+    def wake(self) -> None:
+        """Note that entities changed and rebuild the wait set; any thread."""
+        self._entities_changed = True
+        super().wake()
+
+    def ping(self) -> None:
+        """Send one empty wake through thread and loop, which moves `last_spin_ns`."""
+        super().wake()
+
+    async def call(self, client: Client[Any, Any], request: Any, *, timeout_s: float) -> Any:
+        """Call a service and return its response.
+
+        Raises:
+            TimeoutError: no response within `timeout_s`; a late one is dropped.
+        """
+        future = client.call_async(request)
+        answered = asyncio.Event()
+        future.add_done_callback(lambda _: answered.set())
+        try:
+            async with asyncio.timeout(timeout_s):
+                await answered.wait()
+        finally:
+            client.remove_pending_request(future)
+        return future.result()
+
+    def create_task(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> Task[Any]:
+        """Run `callback` soon on the loop (rclpy futures report their completion this way)."""
+        task = Task(callback, args, kwargs, executor=self)
+        self._loop.call_soon_threadsafe(self._step, task)
+        return task
+
+    def spin_once(self, timeout_sec: float | None = None) -> None:
+        """Take what is ready, at most `MAX_TAKES_PER_TURN` callbacks, never blocking.
+
+        Runs on the loop, called by the thread's wake; `timeout_sec` is part of rclpy's interface
+        and has no meaning here.
+        """
+        if self._stopping or self._ended.done():
+            return
+        if self._waiting:
+            return  # the thread owns the wait set; its wake will come back here
+        self.last_spin_ns = time.monotonic_ns()
+        if not self._context.ok():
+            self._fail(ExecutorStoppedError("the ROS context was shut down"))
+            return
+        takes = 0
+        while self._ready:
+            if takes >= MAX_TAKES_PER_TURN:
+                self._loop.call_soon(self.spin_once)
+                return
+            take, entity = self._ready.popleft()
+            takes += take(entity)
+        self._arm()
+
+    # --- the thread -----------------------------------------------------------------------
+
+    def _wait_forever(self) -> None:
+        error: Exception | None = None
+        while error is None:
+            self._armed.acquire()
+            if self._stopping:
+                return
+            try:
+                self._wait_set.wait(-1)
+            except Exception as exc:  # rcl's own error types differ between distributions
+                error = exc
+            if self._stopping:
+                return
+            try:
+                self._loop.call_soon_threadsafe(self._woken, error)
+            except RuntimeError:
+                return  # the loop is closed
+
+    def _stop_thread(self) -> None:
+        if self._stopping:
+            return
+        self._stopping = True
+        if self._thread is not None:
+            # It is in the wait, or before the lock, or on its way: each of them ends.
+            super().wake()
+            if self._armed.locked():
+                self._armed.release()
+            self._thread.join()
+        self._ready.clear()
+        for task in self._background:
+            task.cancel()
+        self._held.close()
+        self._wait_set = None
+
+    # --- on the loop ------------------------------------------------------------------------
+
+    def _woken(self, error: Exception | None) -> None:
+        self._waiting = False
+        if self._stopping or self._ended.done():
+            return
+        if error is not None:
+            self._fail(ExecutorStoppedError(f"waiting for ROS failed: {error}"))
+            return
+        self._collect_ready()
+        self.spin_once()
+
+    def _fail(self, error: ExecutorStoppedError) -> None:
+        if not self._ended.done():
+            self._ended.set_exception(error)
+
+    def _arm(self) -> None:
+        """Fill the wait set and let the thread wait on it."""
+        if self._entities_changed:
+            self._rebuild()
+        wait_set = self._wait_set
+        wait_set.clear_entities()
+        for subscription in self._subscriptions:
+            wait_set.add_subscription(subscription.handle)
+        for kind, entities in self._others.items():
+            add = getattr(wait_set, f"add_{kind}")
+            for entity in entities:
+                add(entity.handle)
+        for waitable in self._waitables:
+            waitable.add_to_wait_set(wait_set)
+        self._waiting = True
+        self._armed.release()
+
+    def _rebuild(self) -> None:
+        self._entities_changed = False
+        self._held.close()
+        nodes = self.get_nodes()
+        self._subscriptions = self._hold(s for n in nodes for s in n.subscriptions)
+        self._others = {
+            "guard_condition": self._hold([self._guard, *(g for n in nodes for g in n.guards)]),
+            "timer": self._hold(t for n in nodes for t in n.timers),
+            "client": self._hold(c for n in nodes for c in n.clients),
+            "service": self._hold(s for n in nodes for s in n.services),
+        }
+        self._waitables = []
+        count = NumberOfEntities(
+            len(self._subscriptions),
+            len(self._others["guard_condition"]),
+            len(self._others["timer"]),
+            len(self._others["client"]),
+            len(self._others["service"]),
+        )
+        for waitable in (w for n in nodes for w in n.waitables):
+            with contextlib.suppress(InvalidHandle):
+                self._held.enter_context(waitable)
+                self._waitables.append(waitable)
+                count += waitable.get_num_entities()
+        context = self._context.handle
+        assert context is not None  # initialised, or no executor could have been made
+        self._held.enter_context(context)
+        self._wait_set = _rclpy.WaitSet(
+            count.num_subscriptions,
+            count.num_guard_conditions,
+            count.num_timers,
+            count.num_clients,
+            count.num_services,
+            count.num_events,
+            context,
+        )
+
+    def _hold(self, entities: Any) -> list[Any]:
+        held = []
+        for entity in entities:
+            with contextlib.suppress(InvalidHandle):  # destroyed already
+                self._held.enter_context(entity.handle)
+                held.append(entity)
+        return held
+
+    def _collect_ready(self) -> None:
+        wait_set = self._wait_set
+        for waitable in self._waitables:
+            if waitable.is_ready(wait_set):
+                self._ready.append((self._take_via(self._take_waitable), waitable))
+        takers: dict[str, Callable[[Any], Any]] = {
+            "guard_condition": self._take_guard_condition,
+            "timer": self._take_timer,
+            "client": self._take_client,
+            "service": self._take_service,
+        }
+        for kind, entities in self._others.items():
+            if not entities:
+                continue
+            pointers = set(wait_set.get_ready_entities(kind))
+            for entity in entities:
+                if entity is not self._guard and entity.handle.pointer in pointers:
+                    self._ready.append((self._take_via(takers[kind]), entity))
+        pointers = set(wait_set.get_ready_entities("subscription"))
+        if pointers:
+            self._ready.extend(
+                (self._drain, s) for s in self._subscriptions if s.handle.pointer in pointers
+            )
+
+    def _drain(self, subscription: Subscription[Any]) -> int:
+        """Take a subscription's waiting messages; what exceeds the limit is ready again at once."""
+        handle = subscription.handle
+        callback: Callable[..., Any] = subscription.callback
+        with_info = subscription._callback_type is subscription.CallbackType.WithMessageInfo
+        takes = 0
+        try:
+            with handle:
+                while takes < MAX_TAKES_PER_SUBSCRIPTION:
+                    taken = handle.take_message(subscription.msg_type, subscription.raw)
+                    if taken is None:
+                        break
+                    takes += 1
+                    result = callback(*taken) if with_info else callback(taken[0])
+                    if asyncio.iscoroutine(result):
+                        self._start(result)
+        except InvalidHandle:
+            pass  # destroyed by a callback of this very turn
+        except Exception:
+            log.exception("callback_failed", topic=subscription.topic_name)
+        return takes
+
+    def _take_via(self, take: Callable[[Any], Any]) -> Callable[[Any], int]:
+        """Wrap one of rclpy's own take functions, which return the work as a coroutine function."""
+
+        def run(entity: Any) -> int:
+            try:
+                execute = take(entity)
+                if execute is not None:
+                    self._start(execute())
+            except InvalidHandle:
+                pass
+            except Exception:
+                log.exception("take_failed", entity=type(entity).__name__)
+            return 1
+
+        return run
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        self._background.add(task)
+        task.add_done_callback(self._finish)
+
+    def _finish(self, task: asyncio.Task[None]) -> None:
+        self._background.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("callback_failed", exc_info=task.exception())
+
+    def _step(self, task: Task[Any]) -> None:
+        task()
+        if not task.done() and not task.cancelled():
+            self._loop.call_later(0.01, self._step, task)  # it awaits an rclpy future: look again

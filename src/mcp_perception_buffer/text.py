@@ -1,0 +1,40 @@
+"""Makes text from the world safe to show: one line, no control or bidi characters, capped."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+MAX_TEXT_CHARS = 4000
+MAX_LABEL_CHARS = 64
+
+# Controls, line and paragraph separators, lone surrogates: they break lines or encoders.
+_BREAKS = re.compile("[\x00-\x20\x7f-\xa0\u2028\u2029]+")
+# Bidi controls, invisible operators and the tag block can hide or reorder what a reader sees
+# (Unicode TR 36 and TR 39).
+_HIDDEN = re.compile(
+    "[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+
+
+def one_line(text: str, limit: int = MAX_TEXT_CHARS) -> str:
+    """Return `text` on one line, without hidden characters, at most `limit` characters.
+
+    Cut text ends with an ellipsis. Costs at most four times `limit`, however long the input is.
+    """
+    head = text[: 4 * limit]
+    clean = _BREAKS.sub(" ", _HIDDEN.sub("", head)).strip()
+    if len(clean) > limit or len(head) < len(text):
+        clean = clean[: limit - 1] + "…"
+    return clean
+
+
+def label(text: str) -> str:
+    """Return a label, id or frame name by the rules of `one_line`, cached since they repeat."""
+    return _label(text[: 4 * MAX_LABEL_CHARS + 1])
+
+
+@lru_cache(maxsize=2048)
+def _label(text: str) -> str:
+    return one_line(text, MAX_LABEL_CHARS)
