@@ -9,25 +9,27 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 import time
 from typing import TYPE_CHECKING
 
 import structlog
+import uvicorn
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from mcp_perception_buffer.buffer import Buffer
 from mcp_perception_buffer.decode import Decoder
-from mcp_perception_buffer.errors import SourceUnavailableError
+from mcp_perception_buffer.errors import ConfigError, SourceUnavailableError
 from mcp_perception_buffer.health import Health
 from mcp_perception_buffer.settings import Settings, load_settings
 from mcp_perception_buffer.tools import create_mcp
 from mcp_perception_buffer.topics import TopicFilter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from mcp.server.mcpserver import MCPServer
     from starlette.requests import Request
@@ -38,11 +40,13 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 READY_TIMEOUT_S = 10.0
+# Long-lived streams (SSE) would otherwise hold a stop back for ever.
+SHUTDOWN_GRACE_S = 2
 
 NO_RCLPY = """\
 rclpy cannot be imported: {error}
 Either source the robot's ROS installation (source /opt/ros/jazzy/setup.bash) and run this with
-its Python, or install the ROS wheels: uv sync --extra ros (x86-64 Linux)."""
+its Python, or install the ROS wheels: uv sync --inexact --extra ros (x86-64 Linux)."""
 
 
 def create_app(
@@ -68,6 +72,68 @@ def create_app(
                 yield
 
     return Starlette(lifespan=lifespan)
+
+
+async def serve_http(settings: Settings) -> bool:
+    """Serve over HTTP until a signal comes; False if the service ended by a failure instead.
+
+    Raises:
+        ConfigError: the port is taken.
+        SourceUnavailableError: ROS could not be started.
+    """
+    failed = False
+
+    def fail() -> None:
+        nonlocal failed
+        failed = http.should_exit = True
+
+    application = create_app(settings, on_failure=fail)
+    config = uvicorn.Config(
+        application,
+        lifespan="off",  # entered below, so that its errors reach the caller as they are
+        log_config=None,
+        timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
+    )
+    http = _Server(config)
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def stop() -> None:
+        http.should_exit = True
+        if not http.started:
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    with _bind(settings) as listening:
+        async with application.router.lifespan_context(application):
+            log.info("serving", mcp=f"http://{settings.host}:{listening.getsockname()[1]}/mcp")
+            await http.serve(sockets=[listening])
+    return not failed
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals alone: uvicorn would raise them again before the lifespan has ended."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _bind(settings: Settings) -> socket.socket:
+    """Take the port before anything starts."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((settings.host, settings.port))
+    except OSError as error:
+        listening.close()
+        where = f"{settings.host}:{settings.port}"
+        raise ConfigError(
+            f"cannot listen on {where}: {error.strerror}; stop what uses it or set MCP_PORT"
+        ) from error
+    return listening
 
 
 async def serve_stdio(settings: Settings) -> None:

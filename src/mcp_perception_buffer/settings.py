@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -35,7 +36,7 @@ class RenderSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    max_chars: int = Field(4000, ge=200, le=100_000)
+    max_chars: int = Field(4000, ge=400, le=100_000)
     max_detections: int = Field(10, ge=0, le=1000)
     min_score: float = Field(0.05, ge=0, le=1)
     max_value_chars: int = Field(300, ge=10, le=4000)
@@ -68,6 +69,8 @@ class Settings(BaseSettings):
     port: int = Field(9202, ge=0, le=65_535, validation_alias="MCP_PORT")
     callback_url: AnyHttpUrl | None = Field(None, validation_alias="RVC_CALLBACK_URL")
     event_secret: SecretStr | None = Field(None, validation_alias="RVC_EVENT_SECRET")
+    # Only checked here: rclpy reads it from the environment itself.
+    ros_domain_id: int | None = Field(None, ge=0, le=232, validation_alias="ROS_DOMAIN_ID")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_pretty: bool = False
 
@@ -106,12 +109,18 @@ def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
         return Settings(**data).model_copy(update=overrides)
     except ValidationError as error:
         lines = [
-            f"  {'.'.join(map(str, item['loc']))} = {item['input']!r}: {item['msg']}"
-            for item in error.errors()
+            f"  {_name(item['loc'])} = {item['input']!r}: {item['msg']}" for item in error.errors()
         ]
         raise ConfigError(
             "\n".join([f"wrong settings in {path} or the environment:", *lines])
         ) from error
+
+
+def _name(location: tuple[int | str, ...]) -> str:
+    """Name a setting as the person wrote it: the environment variable if that is set."""
+    field = Settings.model_fields.get(str(location[0]))
+    alias = field.validation_alias if field else None
+    return alias if isinstance(alias, str) and alias in os.environ else ".".join(map(str, location))
 
 
 def default_config() -> Path:

@@ -33,6 +33,7 @@ from mcp_perception_buffer.sources.ros_executor import AsyncioExecutor
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rclpy.client import Client
     from rclpy.subscription import Subscription
 
     from mcp_perception_buffer.buffer import Buffer
@@ -86,6 +87,8 @@ class RosSource(Source):
         self._decoder = decoder or Decoder(installed_definition)
         self._live: dict[str, _Live] = {}
         self._executor: AsyncioExecutor | None = None
+        self._node: Node | None = None
+        self._clients: dict[str, Client[Any, Any]] = {}
         self._warned: set[Unsupported] = set()
         self._graph: list[tuple[str, list[str]]] = []
         self._wanted: list[tuple[str, tuple[str, ...]]] = []
@@ -94,6 +97,24 @@ class RosSource(Source):
     def last_beat_ns(self) -> int:
         """When the executor last went through a full wake."""
         return self._executor.last_spin_ns if self._executor else 0
+
+    async def call_service(
+        self, service_type: Any, name: str, request: Any, *, timeout_s: float
+    ) -> Any:
+        """Call a service from this source's node; the client is kept for the next call.
+
+        Raises:
+            SourceUnavailableError: this source does not run, or nobody offers the service.
+            TimeoutError: no response within `timeout_s`.
+        """
+        if self._executor is None or self._node is None:
+            raise SourceUnavailableError("ROS is not running")
+        client = self._clients.get(name)
+        if client is None:
+            client = self._clients[name] = self._node.create_client(service_type, name)
+        if not client.service_is_ready():
+            raise SourceUnavailableError(f"nobody offers {name}")
+        return await self._executor.call(client, request, timeout_s=timeout_s)
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """See `Source.run`."""
@@ -116,6 +137,7 @@ class RosSource(Source):
             raise SourceUnavailableError(f"ROS could not be started: {error}") from error
         executor = self._executor = AsyncioExecutor(context=context)
         executor.add_node(node)
+        self._node = node
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(executor.run(), name="executor")
@@ -126,6 +148,8 @@ class RosSource(Source):
             for live in self._live.values():
                 node.destroy_subscription(live.subscription)
             self._live.clear()
+            self._node = None
+            self._clients.clear()
             node.destroy_node()
             context.try_shutdown()
 

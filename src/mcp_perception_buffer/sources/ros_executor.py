@@ -76,6 +76,8 @@ class AsyncioExecutor(Executor):
         Raises:
             ExecutorStoppedError: the rcl wait failed, or the context was shut down by others.
         """
+        if self._stopping:
+            return  # shut down before it began
         self._thread = threading.Thread(target=self._wait_forever, name="rcl-wait", daemon=True)
         self._thread.start()
         self._arm()

@@ -1,0 +1,136 @@
+"""`demo`: a real vision node beside the service, and on the terminal what a brain would see.
+
+It asks as a brain does, through the official MCP client over HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import json
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+from mcp.client import Client
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from mcp_perception_buffer.errors import SourceUnavailableError
+from mcp_perception_buffer.server import serve_http
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from typing import IO
+
+    from mcp_perception_buffer.settings import Settings
+
+ASK_INTERVAL_S = 0.5
+# Without a terminal nothing can be redrawn, so less often.
+PLAIN_INTERVAL_S = 2.0
+NODE_STOP_S = 3.0
+
+STYLES = {"fresh": "green", "stale": "yellow", "gone": "red", "never": "dim"}
+
+
+async def demo(settings: Settings, node_args: Sequence[str], console: Console) -> bool:
+    """Run vision node, service and screen until Ctrl-C; False if one of them failed.
+
+    Raises:
+        SourceUnavailableError: the extra `demo` is not installed.
+        ConfigError: the port is taken.
+    """
+    missing = [name for name in ("rclpy", "cv2", "skimage") if not importlib.util.find_spec(name)]
+    if missing:
+        raise SourceUnavailableError(
+            f"the demo needs {', '.join(missing)}: uv run --extra demo mcp-perception-buffer demo"
+        )
+    url = f"http://{settings.host}:{settings.port}/mcp"
+    paste = json.dumps({"mcpServers": {"perception": {"type": "http", "url": url}}})
+    console.print(f"Paste into your MCP client: [bold]{paste}[/]", soft_wrap=True, highlight=False)
+    console.print("Ctrl-C ends both.\n")
+    with tempfile.TemporaryFile("w+") as node_log:
+        async with _vision_node(node_args, node_log) as node:
+            service = asyncio.create_task(serve_http(settings), name="service")
+            screen = asyncio.create_task(_show(url, console), name="screen")
+            node_end = asyncio.create_task(node.wait(), name="vision-node")
+            try:
+                await asyncio.wait([service, screen, node_end], return_when=asyncio.FIRST_COMPLETED)
+                node_failed = node_end.done() and not service.done() and node.returncode != 0
+            finally:
+                screen.cancel()
+                node_end.cancel()
+                if not service.done():
+                    service.cancel()
+                results = await asyncio.gather(service, screen, node_end, return_exceptions=True)
+            if node_failed:
+                node_log.seek(0)
+                console.print(f"[red]The vision node ended:[/]\n{node_log.read()[-2000:]}")
+                return False
+            for error in results:
+                if isinstance(error, Exception):
+                    raise error
+            return results[0] is not False
+
+
+@contextlib.asynccontextmanager
+async def _vision_node(
+    args: Sequence[str], log: IO[str]
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    node = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "mcp_perception_buffer.vision_node", *args, stdout=log, stderr=log
+    )
+    try:
+        yield node
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            node.terminate()
+        try:
+            await asyncio.wait_for(node.wait(), NODE_STOP_S)
+        except TimeoutError:
+            node.kill()
+            await node.wait()
+
+
+async def _show(url: str, console: Console) -> None:
+    """Ask again and again; a service that is not up yet, or not any more, is waited for."""
+    interval = ASK_INTERVAL_S if console.is_terminal else PLAIN_INTERVAL_S
+    with Live(console=console, auto_refresh=False, transient=False) as live:
+        while True:
+            try:
+                async with Client(url) as client:
+                    while True:
+                        scene = (await client.call_tool("what_do_you_see", {})).structured_content
+                        listing = (await client.call_tool("list_streams", {})).structured_content
+                        if scene and listing and console.is_terminal:
+                            live.update(_screen(scene, listing), refresh=True)
+                        elif scene:
+                            console.print(scene["text"] + "\n", markup=False, highlight=False)
+                        await asyncio.sleep(interval)
+            except Exception:  # whatever the client's transport raises, the answer is to ask again
+                await asyncio.sleep(ASK_INTERVAL_S)
+
+
+def _screen(scene: dict[str, Any], listing: dict[str, Any]) -> Group:
+    table = Table(title="list_streams", title_justify="left", expand=True)
+    for column in ("topic", "kind", "state", "age", "rate", "received", "dropped"):
+        table.add_column(column, justify="left" if column in ("topic", "kind") else "right")
+    for stream in listing["streams"]:
+        age = stream["last_update_age_s"]
+        table.add_row(
+            stream["topic"],
+            stream["kind"],
+            Text(stream["state"], STYLES[stream["state"]]),
+            "-" if age is None else f"{age:.2f} s",
+            f"{stream['rate_hz']:.1f} Hz",
+            str(stream["received"]),
+            str(stream["dropped"]),
+        )
+    for topic in listing["silent"]:
+        table.add_row(topic, "", Text("silent", "yellow"), "", "", "", "")
+    text = Text(scene["text"])
+    return Group(Panel(text, title="what_do_you_see", title_align="left"), table)

@@ -1,0 +1,171 @@
+"""The installed command as a person or a supervisor runs it."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from typing import Any, Literal
+
+import httpx2 as httpx
+import pytest
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters
+
+from processes import ask, fresh_domain, publisher
+from support import eventually
+
+pytestmark = pytest.mark.ros
+pytest.importorskip("rclpy", reason="run with --extra ros")
+
+COMMAND = [sys.executable, "-m", "mcp_perception_buffer"]
+
+
+@contextlib.asynccontextmanager
+async def serve(*args: str, **env: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND,
+        "serve",
+        *args,
+        env={**os.environ, "ROS_DOMAIN_ID": fresh_domain(), "MCP_PORT": "0", **env},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def serving_at(process: asyncio.subprocess.Process) -> str:
+    assert process.stderr is not None
+    async with asyncio.timeout(30):
+        async for line in process.stderr:
+            entry: dict[str, Any] = json.loads(line)
+            if entry["event"] == "serving":
+                return str(entry["mcp"])
+    raise AssertionError("the service ended before it served")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_ends_the_service_in_order_and_without_a_traceback(
+    number: signal.Signals,
+) -> None:
+    domain = fresh_domain()
+    async with publisher("--rate", "200", domain=domain), serve(ROS_DOMAIN_ID=domain) as process:
+        url = await serving_at(process)
+
+        async def fresh() -> bool:
+            async with Client(url) as client:
+                return bool((await ask(client, "list_streams"))["streams"])
+
+        await eventually(fresh)
+        process.send_signal(number)
+        out, err = await asyncio.wait_for(process.communicate(), 5)
+    assert process.returncode == 0
+    assert out == b""
+    assert b"Traceback" not in err
+    for line in err.splitlines():
+        json.loads(line)
+
+
+async def test_a_signal_before_it_is_up_ends_it_too() -> None:
+    async with serve() as process:
+        assert process.stderr is not None
+        await asyncio.wait_for(process.stderr.readline(), 30)
+        process.send_signal(signal.SIGINT)
+        _, err = await asyncio.wait_for(process.communicate(), 5)
+    assert b"Traceback" not in err
+
+
+async def test_a_taken_port_is_one_message_and_nothing_is_left_running() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        async with serve(MCP_PORT=str(taken.getsockname()[1])) as process:
+            _, err = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode == 2
+    [message] = err.decode().splitlines()
+    assert "cannot listen on 127.0.0.1:" in message
+    assert "MCP_PORT" in message
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({"MCP_PORT": "eighty"}, "MCP_PORT = 'eighty'"),
+        ({"MCP_TRANSPORT": "pigeon"}, "MCP_TRANSPORT = 'pigeon'"),
+        ({"ROS_DOMAIN_ID": "233"}, "ROS_DOMAIN_ID = '233'"),
+    ],
+)
+async def test_a_wrong_setting_ends_start_up_with_one_readable_message(
+    env: dict[str, str], said: str
+) -> None:
+    async with serve(**env) as process:
+        _, err = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode in (1, 2)
+    assert said in err.decode()
+    assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_stdio_serves_and_keeps_stdout_for_the_protocol(
+    mode: Literal["auto", "legacy"],
+) -> None:
+    domain = fresh_domain()
+    env = {
+        **os.environ,
+        "ROS_DOMAIN_ID": domain,
+        "MCP_TRANSPORT": "stdio",
+    }
+    server = StdioServerParameters(command=COMMAND[0], args=[*COMMAND[1:], "serve"], env=env)
+    async with publisher(domain=domain), Client(server, mode=mode) as client:
+
+        async def seen() -> bool:
+            scene = await ask(client, "what_do_you_see")
+            return "find_object" in scene["skills"] and scene["camera"]["alive"]
+
+        await eventually(seen)
+
+
+async def test_ros_arguments_reach_the_node() -> None:
+    domain = fresh_domain()
+    remap = ["--ros-args", "-r", "__ns:=/r1", "-r", "__node:=eyes"]
+    probe = (
+        "import rclpy\nrclpy.init()\nnode = rclpy.create_node('probe')\n"
+        "while '/r1' not in [ns for _, ns in node.get_node_names_and_namespaces()]:\n"
+        "    rclpy.spin_once(node, timeout_sec=0.05)\n"
+        "print('ready', flush=True)\n"
+        "input()\n"
+    )
+    async with serve(*remap, ROS_DOMAIN_ID=domain) as process:
+        await serving_at(process)
+        async with publisher(code=probe, domain=domain):
+            pass
+
+
+async def test_probes_answer_while_a_brain_asks_in_parallel_under_load() -> None:
+    domain = fresh_domain()
+    async with (
+        publisher("--rate", "200", domain=domain),
+        serve(ROS_DOMAIN_ID=domain) as process,
+        httpx.AsyncClient() as http,
+    ):
+        url = await serving_at(process)
+
+        async def brain() -> None:
+            async with Client(url) as client:
+                for _ in range(5):
+                    assert (await ask(client, "what_do_you_see"))["text"]
+
+        async with asyncio.TaskGroup() as brains:
+            for _ in range(20):
+                brains.create_task(brain())
+            for _ in range(10):
+                health = await http.get(url.replace("/mcp", "/healthz"))
+                assert health.status_code == 200

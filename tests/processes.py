@@ -1,0 +1,115 @@
+"""Other processes that tests talk to: a publisher over real DDS, and the service itself."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import uvicorn
+from mcp.client import Client
+
+from mcp_perception_buffer.buffer import Buffer
+from mcp_perception_buffer.server import create_app
+from mcp_perception_buffer.settings import Settings
+
+# Domain ids above 101 would reach into the ports that Linux hands out to everybody.
+_DOMAINS = itertools.cycle(range(10, 100))
+for _ in range(os.getpid() % 90):
+    next(_DOMAINS)
+
+
+def fresh_domain() -> str:
+    return str(next(_DOMAINS))
+
+
+class Publisher:
+    """A ROS process under test control, ended whatever happens."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    async def say(self, topic: str, value: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{topic}={value}\n".encode())
+        await self.process.stdin.drain()
+
+    async def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number)
+        return await asyncio.wait_for(self.process.wait(), 20)
+
+
+@contextlib.asynccontextmanager
+async def publisher(
+    *args: str, domain: str, module: str = "mcp_perception_buffer.sim", code: str | None = None
+) -> AsyncIterator[Publisher]:
+    """Run the simulator, another module, or a few lines of rclpy, until the block ends.
+
+    The process has printed `ready` when the block begins.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *(["-m", module] if code is None else ["-c", code]),
+        *args,
+        env={**os.environ, "ROS_DOMAIN_ID": domain, "PYTHONUNBUFFERED": "1"},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    started = Publisher(process)
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(60):
+            while (line := await process.stdout.readline()) != b"ready\n":
+                assert line, f"the publisher ended with {await process.wait()}"
+        yield started
+    finally:
+        if process.returncode is None:
+            await started.end(signal.SIGKILL)
+        if process.stdin is not None:
+            process.stdin.close()
+        await process.communicate()
+
+
+class Service:
+    """The real application under uvicorn in this process, and how to ask it."""
+
+    def __init__(self, url: str, buffer: Buffer) -> None:
+        self.url = url
+        self.buffer = buffer
+
+    @contextlib.asynccontextmanager
+    async def client(self, path: str = "/mcp", **options: Any) -> AsyncIterator[Client]:
+        async with Client(self.url + path, **options) as client:
+            yield client
+
+
+@contextlib.asynccontextmanager
+async def service(**settings: Any) -> AsyncIterator[Service]:
+    """Serve on a free port until the block ends; a failure of the service fails the block."""
+    failures: list[str] = []
+    app = create_app(Settings(**settings), on_failure=lambda: failures.append("source ended"))
+    server = uvicorn.Server(
+        uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=2)
+    )
+    serving = asyncio.create_task(server.serve())
+    try:
+        async with asyncio.timeout(30):
+            while not server.started:
+                assert not serving.done(), "the service did not start"
+                await asyncio.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield Service(f"http://127.0.0.1:{port}", app.state.buffer)
+        assert not failures
+    finally:
+        server.should_exit = True
+        await asyncio.wait_for(serving, 20)
+
+
+async def ask(client: Client, tool: str, **arguments: Any) -> Any:
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    return result.structured_content

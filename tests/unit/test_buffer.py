@@ -1,0 +1,195 @@
+from typing import Any
+
+import pytest
+
+from mcp_perception_buffer.buffer import EAGER_BYTES, Buffer
+from mcp_perception_buffer.decode import Decoder
+from mcp_perception_buffer.errors import DecodeError
+from mcp_perception_buffer.model import Kind, Observation, State, StreamView
+from support import Scene, definition, detection, detections, stamped_string
+
+TEXT = "/vision/a/text"
+SEEN = "/vision/a/detections"
+
+
+def only(scene: Scene) -> StreamView:
+    [view] = scene.snapshot().streams
+    return view
+
+
+def test_latest_value_and_history_are_retained() -> None:
+    scene = Scene(history_depth=3)
+    for text in "abcde":
+        scene.put(TEXT, stamped_string(text))
+    assert only(scene).observation is not None
+    assert only(scene).observation.value == "e"  # type: ignore[union-attr]
+    assert [seen.value for seen in scene.buffer.history(TEXT)] == ["c", "d", "e"]
+    assert only(scene).received == 5
+
+
+def test_age_and_staleness_follow_the_monotonic_clock_alone() -> None:
+    scene = Scene(freshness_window_s=5.0)
+    scene.put(TEXT, stamped_string("x", sec=2_000_000_000))  # a header from the future
+    assert (only(scene).age_s, only(scene).state) == (0.0, State.FRESH)
+    scene.clock.advance(5.0)
+    assert (only(scene).age_s, only(scene).state) == (5.0, State.FRESH)
+    scene.clock.advance(0.001)
+    assert only(scene).state is State.STALE
+    assert only(scene).rate_hz == 0.0
+
+
+def test_an_age_is_never_negative() -> None:
+    scene = Scene()
+    scene.open(TEXT)
+    scene.buffer.put(TEXT, stamped_string("x"), scene.clock() + 1_000_000)
+    assert only(scene).age_s == 0.0
+
+
+def test_the_four_states_are_told_apart() -> None:
+    scene = Scene()
+    scene.open(TEXT)
+    assert (only(scene).state, only(scene).age_s) == (State.NEVER, None)
+    scene.put(TEXT, stamped_string("x"))
+    assert only(scene).state is State.FRESH
+    scene.clock.advance(6)
+    assert only(scene).state is State.STALE
+    scene.buffer.set_publishers(TEXT, 0)
+    assert only(scene).state is State.GONE
+
+
+def test_a_gone_stream_stays_readable_until_its_retention_ends() -> None:
+    scene = Scene(retention_s=60)
+    scene.put(TEXT, stamped_string("last words"))
+    scene.buffer.set_publishers(TEXT, 0)
+    scene.clock.advance(60)
+    assert only(scene).observation is not None
+    scene.clock.advance(0.001)
+    assert scene.snapshot().streams == ()
+
+
+def test_a_stream_that_left_without_a_word_is_forgotten_at_once() -> None:
+    scene = Scene()
+    scene.open(TEXT)
+    scene.buffer.set_publishers(TEXT, 0)
+    assert scene.snapshot().streams == ()
+
+
+def test_a_returning_publisher_continues_its_stream() -> None:
+    scene = Scene()
+    scene.put(TEXT, stamped_string("before"))
+    scene.buffer.set_publishers(TEXT, 0)
+    scene.put(TEXT, stamped_string("after"))
+    assert only(scene).state is State.FRESH
+    assert only(scene).received == 2
+
+
+def test_a_stream_of_another_type_begins_anew() -> None:
+    scene = Scene()
+    scene.put(TEXT, stamped_string("x"))
+    scene.open(TEXT, "std_msgs/msg/String")
+    assert (only(scene).state, only(scene).received) == (State.NEVER, 0)
+
+
+def test_undecodable_messages_are_counted_and_the_last_good_one_stays() -> None:
+    scene = Scene(history_depth=2)
+    scene.put(TEXT, stamped_string("good"))
+    scene.clock.advance(1)
+    for _ in range(5):
+        scene.put(TEXT, b"\x00\x01\x00\x00garbage")
+        view = only(scene)
+    assert view.observation is not None
+    assert view.observation.value == "good"
+    assert view.age_s == 1.0
+    assert (view.received, view.undecodable) == (6, 5)
+    assert view.last_error
+    scene.put(TEXT, stamped_string("good again"))
+    assert only(scene).observation.value == "good again"  # type: ignore[union-attr]
+
+
+def test_a_good_message_that_nobody_read_survives_garbage_behind_it() -> None:
+    scene = Scene(history_depth=2)
+    scene.put(TEXT, stamped_string("first"))
+    scene.put(TEXT, stamped_string("second"))
+    scene.put(TEXT, b"garbage")
+    assert only(scene).observation.value == "second"  # type: ignore[union-attr]
+    assert only(scene).undecodable == 1
+    scene.put(TEXT, b"garbage")
+    assert [seen.value for seen in scene.buffer.history(TEXT)][-1] == "second"
+
+
+class CountingDecoder:
+    def __init__(self) -> None:
+        self.calls = 0
+        self._decoder = Decoder(definition)
+
+    def __call__(self, kind: Kind, type_name: str, cdr: bytes) -> Observation:
+        self.calls += 1
+        return self._decoder.decode(kind, type_name, cdr)
+
+
+def test_a_message_that_nobody_reads_is_not_decoded() -> None:
+    decode = CountingDecoder()
+    scene = Scene()
+    scene.buffer = Buffer(decode, clock_ns=scene.clock)
+    for _ in range(100):
+        scene.put(SEEN, detections(detection()))
+    first = decode.calls
+    scene.snapshot()
+    scene.snapshot()
+    assert (first, decode.calls) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("topic", "cdr"),
+    [
+        (SEEN, detections(detection(mask=(320, 240)))),
+        ("/vision/a/overlay", stamped_string("any header will do")),
+        ("/camera/image_raw", stamped_string("any header will do")),
+    ],
+)
+def test_no_pixel_outlives_its_arrival(topic: str, cdr: bytes) -> None:
+    decode = CountingDecoder()
+    scene = Scene()
+    scene.buffer = Buffer(decode, clock_ns=scene.clock)
+    assert topic != SEEN or len(cdr) > EAGER_BYTES
+    for _ in range(3):
+        scene.put(topic, cdr)
+    assert decode.calls == 3
+
+
+def test_rate_is_that_of_the_last_messages() -> None:
+    scene = Scene()
+    for _ in range(100):
+        scene.clock.advance(0.1)
+        scene.put(TEXT, stamped_string("x"))
+    assert only(scene).rate_hz == pytest.approx(10.0)
+
+
+def test_a_snapshot_does_not_change_when_the_buffer_does() -> None:
+    scene = Scene()
+    scene.put(TEXT, stamped_string("x"))
+    before = scene.snapshot()
+    scene.put(TEXT, stamped_string("y"))
+    assert before.streams[0].observation.value == "x"  # type: ignore[union-attr]
+    attribute: Any = before.streams[0]
+    with pytest.raises(AttributeError):
+        attribute.age_s = 3
+
+
+def test_an_absent_camera_stays_listed() -> None:
+    scene = Scene()
+    info = scene.topics.classify("/camera/image_raw", "")
+    assert info is not None
+    scene.buffer.open(info, publishers=0)
+    scene.clock.advance(1e6)
+    assert only(scene).state is State.GONE
+
+
+def test_a_decoder_error_is_the_only_one_that_is_survived() -> None:
+    def broken(kind: Kind, type_name: str, cdr: bytes) -> Observation:
+        raise DecodeError("no")
+
+    scene = Scene()
+    scene.buffer = Buffer(broken, clock_ns=scene.clock)
+    scene.put(TEXT, b"")
+    assert (only(scene).state, only(scene).last_error) == (State.NEVER, "no")

@@ -1,0 +1,56 @@
+import pytest
+
+from mcp_perception_buffer.model import Kind
+from mcp_perception_buffer.topics import TopicFilter
+
+
+@pytest.mark.parametrize(
+    ("topic", "skill", "output", "kind"),
+    [
+        ("/vision/find_object/detections", "find_object", "detections", Kind.DETECTIONS),
+        ("/vision/find_object/overlay", "find_object", "overlay", Kind.OVERLAY),
+        ("/vision/describe/scene", "describe", "scene", Kind.SEMANTIC),
+        ("/vision/a/b/c", "a", "b/c", Kind.SEMANTIC),
+        ("/vision/a/b/detections", "a", "b/detections", Kind.SEMANTIC),
+    ],
+)
+def test_a_topic_names_skill_output_and_kind(
+    topic: str, skill: str, output: str, kind: Kind
+) -> None:
+    info = TopicFilter().classify(topic, "t")
+    assert info is not None
+    assert (info.topic, info.skill, info.output, info.kind) == (topic, skill, output, kind)
+
+
+@pytest.mark.parametrize(
+    "topic",
+    ["/visionary/a/b", "/vision", "/vision/", "/vision/a", "/vision/a/", "/other/vision/a/b"],
+)
+def test_a_prefix_matches_whole_segments_only(topic: str) -> None:
+    assert TopicFilter().classify(topic, "t") is None
+
+
+@pytest.mark.parametrize("topic", ["/vision/_dbg/x", "/vision/det/_action/feedback"])
+def test_hidden_names_are_skipped_unless_asked_for(topic: str) -> None:
+    assert TopicFilter().classify(topic, "t") is None
+    assert TopicFilter(include_hidden=True).classify(topic, "t") is not None
+
+
+@pytest.mark.parametrize("prefix", ["/vision/", "/vision", "/vision/**", "vision"])
+def test_a_prefix_may_be_written_in_any_usual_way(prefix: str) -> None:
+    assert TopicFilter([prefix]).classify("/vision/a/b", "t") is not None
+
+
+def test_equal_skills_under_two_prefixes_stay_two() -> None:
+    topics = TopicFilter(["/vision/", "/arm/vision/"])
+    first = topics.classify("/vision/find/detections", "t")
+    second = topics.classify("/arm/vision/find/detections", "t")
+    assert first is not None
+    assert second is not None
+    assert (first.skill, second.skill) == ("find", "arm/vision/find")
+
+
+def test_the_camera_is_known_by_its_topic_alone() -> None:
+    info = TopicFilter(camera_topic="/vision/cam/raw").classify("/vision/cam/raw", "t")
+    assert info is not None
+    assert info.kind is Kind.CAMERA
