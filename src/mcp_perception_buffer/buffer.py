@@ -61,6 +61,7 @@ class Buffer:
         self._retention_ns = int(retention_s * 1e9)
         self._clock_ns = clock_ns
         self._streams: dict[str, _Stream] = {}
+        self._listeners: dict[str, Callable[[Observation, int], None]] = {}
         self.discovering = True
         self.unsupported: tuple[Unsupported, ...] = ()
 
@@ -87,9 +88,29 @@ class Buffer:
         stream.received += 1
         stream.arrivals.append(received_ns)
         entry = _Entry(received_ns, cdr)
-        if stream.decode_on_arrival(cdr) and not self._reduce(stream, entry):
+        listener = self._listeners.get(topic)
+        eager = listener is not None or stream.decode_on_arrival(cdr)
+        if eager and not self._reduce(stream, entry):
             return
         stream.entries.append(entry)
+        if listener is not None and entry.observation is not None:
+            listener(entry.observation, received_ns)
+
+    def listen(self, topic: str, listener: Callable[[Observation, int], None] | None) -> None:
+        """Hand every decodable message of a topic to `listener` as it is put; None ends it.
+
+        Called with the observation and its `received_ns`; must return at once and not raise. One
+        listener a topic; the stream need not be open yet.
+        """
+        if listener is None:
+            self._listeners.pop(topic, None)
+        else:
+            self._listeners[topic] = listener
+
+    def view(self, topic: str) -> StreamView | None:
+        """Return one stream as it is now, None if it is not open; no other one is decoded."""
+        stream = self._streams.get(topic)
+        return self._view(stream, self._clock_ns()) if stream else None
 
     def count_dropped(self, topic: str) -> None:
         """Count a message that had to be dropped before it reached the buffer."""

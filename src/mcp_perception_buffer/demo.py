@@ -9,6 +9,8 @@ import asyncio
 import contextlib
 import importlib.util
 import json
+import os
+import signal
 import sys
 import tempfile
 from typing import TYPE_CHECKING, Any
@@ -49,6 +51,8 @@ async def demo(settings: Settings, node_args: Sequence[str], console: Console) -
         raise SourceUnavailableError(
             f"the demo needs {', '.join(missing)}: uv run --extra demo mcp-perception-buffer demo"
         )
+    # Others' robots on the same network stay out of the picture; both processes inherit it.
+    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
     url = f"http://{settings.host}:{settings.port}/mcp"
     paste = json.dumps({"mcpServers": {"perception": {"type": "http", "url": url}}})
     console.print(f"Paste into your MCP client: [bold]{paste}[/]", soft_wrap=True, highlight=False)
@@ -65,7 +69,7 @@ async def demo(settings: Settings, node_args: Sequence[str], console: Console) -
                 screen.cancel()
                 node_end.cancel()
                 if not service.done():
-                    service.cancel()
+                    signal.raise_signal(signal.SIGTERM)  # the service ends itself in order
                 results = await asyncio.gather(service, screen, node_end, return_exceptions=True)
             if node_failed:
                 node_log.seek(0)
@@ -112,6 +116,9 @@ async def _show(url: str, console: Console) -> None:
                             console.print(scene["text"] + "\n", markup=False, highlight=False)
                         await asyncio.sleep(interval)
             except Exception:  # whatever the client's transport raises, the answer is to ask again
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    return  # the client turned the cancellation into an error of its own
                 await asyncio.sleep(ASK_INTERVAL_S)
 
 

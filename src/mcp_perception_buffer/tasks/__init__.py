@@ -1,0 +1,1 @@
+"""Which skills are watched: a port and its adapters."""
