@@ -102,7 +102,7 @@ async def service(**settings: Any) -> AsyncIterator[Service]:
                 assert not serving.done(), "the service did not start"
                 await asyncio.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
-        yield Service(f"http://127.0.0.1:{port}", app.state.buffer)
+        yield Service(f"http://127.0.0.1:{port}", app.state.service.buffer)
         assert not failures
     finally:
         server.should_exit = True

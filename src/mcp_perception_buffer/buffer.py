@@ -6,6 +6,7 @@ read, since most are overwritten before anybody asks.
 
 from __future__ import annotations
 
+import struct
 import time
 from collections import deque
 from typing import TYPE_CHECKING
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING
 from mcp_perception_buffer.errors import DecodeError
 from mcp_perception_buffer.model import (
     Kind,
+    Link,
     Observation,
     Snapshot,
+    Stamp,
     State,
     StreamInfo,
     StreamView,
@@ -31,6 +34,10 @@ EAGER_BYTES = 8192
 SUSPECT_MESSAGES = 64
 # How many arrivals the measured rate looks back.
 RATE_SAMPLES = 32
+# The usual rate is a mean over about this many measured ones.
+USUAL_SAMPLES = 100
+# So many messages with one stamp, over the freshness window or longer, are a frozen stream.
+FROZEN_MESSAGES = 5
 
 
 class Buffer:
@@ -69,12 +76,17 @@ class Buffer:
         """Start a stream, or go on with the one of the same topic and type."""
         stream = self._streams.get(info.topic)
         if stream is None or stream.info != info:
-            stream = self._streams[info.topic] = _Stream(info, self._history_depth)
+            stream = _Stream(info, self._history_depth, self._clock_ns())
+            self._streams[info.topic] = stream
         stream.publishers = publishers
 
     def set_publishers(self, topic: str, count: int) -> None:
         """Note how many publishers a topic has now; with none, its stream is gone."""
         self._streams[topic].publishers = count
+
+    def set_link(self, topic: str, link: Link) -> None:
+        """Note how a topic's subscription stands with its publishers."""
+        self._streams[topic].link = link
 
     def put(self, topic: str, cdr: bytes, received_ns: int) -> None:
         """Take one message; of several the newest comes last.
@@ -85,8 +97,7 @@ class Buffer:
             received_ns: when this process received it, on the buffer's clock.
         """
         stream = self._streams[topic]
-        stream.received += 1
-        stream.arrivals.append(received_ns)
+        stream.arrived(cdr, received_ns)
         entry = _Entry(received_ns, cdr)
         listener = self._listeners.get(topic)
         eager = listener is not None or stream.decode_on_arrival(cdr)
@@ -115,6 +126,10 @@ class Buffer:
     def count_dropped(self, topic: str) -> None:
         """Count a message that had to be dropped before it reached the buffer."""
         self._streams[topic].dropped += 1
+
+    def count_lost(self, topic: str, count: int) -> None:
+        """Count messages that were published but never reached this process."""
+        self._streams[topic].lost += count
 
     def history(self, topic: str) -> tuple[Observation, ...]:
         """Return a stream's decodable messages, oldest first."""
@@ -147,12 +162,14 @@ class Buffer:
         # A message may be stamped after `now` was read; an age is never negative.
         age_ns = max(0, now - entry.received_ns) if entry else None
         fresh = age_ns is not None and age_ns <= self._window_ns
+        stamp = entry.observation.stamp if entry and entry.observation else None
+        frozen = fresh and stream.repeats(stamp, self._window_ns)
         if stream.publishers == 0:
             state = State.GONE
         elif age_ns is None:
             state = State.NEVER
         else:
-            state = State.FRESH if fresh else State.STALE
+            state = State.FRESH if fresh and not frozen else State.STALE
         return StreamView(
             info=stream.info,
             state=state,
@@ -164,6 +181,11 @@ class Buffer:
             dropped=stream.dropped,
             undecodable=stream.undecodable,
             last_error=stream.last_error,
+            frozen=frozen and stream.publishers > 0,
+            silent_s=max(0, now - stream.last_ns()) / 1e9,
+            usual_hz=stream.usual_hz,
+            lost=stream.lost,
+            link=stream.link,
         )
 
     def _newest(self, stream: _Stream) -> _Entry | None:
@@ -203,8 +225,9 @@ class _Entry:
 
 
 class _Stream:
-    def __init__(self, info: StreamInfo, history_depth: int) -> None:
+    def __init__(self, info: StreamInfo, history_depth: int, opened_ns: int) -> None:
         self.info = info
+        self.opened_ns = opened_ns
         self.entries: deque[_Entry] = deque(maxlen=history_depth)
         self.arrivals: deque[int] = deque(maxlen=RATE_SAMPLES)
         self.publishers = 1
@@ -214,6 +237,41 @@ class _Stream:
         self.last_error: str | None = None
         self.last_good: _Entry | None = None
         self.suspect_for = 0
+        self.lost = 0
+        self.link: Link | None = None
+        self.usual_hz: float | None = None
+        self._measured = 0
+        self._head = b""
+        self._head_since_ns = 0
+        self._head_count = 0
+
+    def arrived(self, cdr: bytes, received_ns: int) -> None:
+        self.received += 1
+        self.arrivals.append(received_ns)
+        if self.received % RATE_SAMPLES == 0:
+            self._measured = min(self._measured + 1, USUAL_SAMPLES)
+            usual = self.usual_hz or 0.0
+            self.usual_hz = usual + (self.rate_hz() - usual) / self._measured
+        head = cdr[4:12]  # the stamp, where a message begins with its header
+        if head != self._head:
+            self._head, self._head_since_ns, self._head_count = head, received_ns, 0
+        self._head_count += 1
+
+    def repeats(self, stamp: Stamp | None, window_ns: int) -> bool:
+        """Say whether messages kept arriving over the window while their stamp stood still.
+
+        A stamp of zero was never set and says nothing.
+        """
+        return (
+            self._head_count >= FROZEN_MESSAGES
+            and self.arrivals[-1] - self._head_since_ns >= window_ns
+            and stamp is not None
+            and any(stamp)
+            and self._head in (struct.pack("<iI", *stamp), struct.pack(">iI", *stamp))
+        )
+
+    def last_ns(self) -> int:
+        return self.arrivals[-1] if self.arrivals else self.opened_ns
 
     def decode_on_arrival(self, cdr: bytes) -> bool:
         return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path  # noqa: TC003  # typer evaluates annotations
+from pathlib import Path  # typer evaluates annotations
 from typing import Annotated
 
 import typer
@@ -22,19 +22,35 @@ app = typer.Typer(
 )
 
 
+ConfigDir = Annotated[
+    Path | None, typer.Option(help="a tree of your own; what it lacks comes from the packaged one")
+]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="for example port=9300")
+]
+
+
 @app.command()
-def serve(
-    config: Annotated[
-        Path | None, typer.Option(help="a YAML file instead of the packaged one")
-    ] = None,
-) -> None:
+def serve(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
     """Run the service until Ctrl-C. Arguments after --ros-args go to rclpy."""
-    settings = load_settings(config)
+    settings, _ = load_settings(overrides or (), config_dir)
     configure_logging(level=settings.log_level, pretty=settings.log_pretty)
     if settings.transport == "stdio":
         asyncio.run(server.serve_stdio(settings))
     elif not asyncio.run(server.serve_http(settings)):
         raise SystemExit(1)
+
+
+config = typer.Typer(help="Look at the configuration.", no_args_is_help=True)
+app.add_typer(config, name="config")
+
+
+@config.command()
+def show(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
+    """Print the effective configuration, secrets masked, and where each value comes from."""
+    settings, origins = load_settings(overrides or (), config_dir)
+    for key, value in settings.shown().items():
+        print(f"{key + ': ' + value:<60}  # {origins.of(key)}")
 
 
 @app.command()
@@ -48,12 +64,12 @@ def demo(
 
     from mcp_perception_buffer.demo import demo as run_demo
 
-    configure_logging(level="WARNING", pretty=True)
+    configure_logging(level="ERROR", pretty=True)
     chosen = {"--images": images, "--video": video, "--camera": camera}
     node_args = [
         str(x) for name, value in chosen.items() if value is not None for x in (name, value)
     ]
-    if not asyncio.run(run_demo(load_settings(), node_args, Console())):
+    if not asyncio.run(run_demo(load_settings()[0], node_args, Console())):
         raise SystemExit(1)
 
 
@@ -69,5 +85,5 @@ def main() -> None:
     except PerceptionError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
-    except (KeyboardInterrupt, asyncio.CancelledError):
+    except asyncio.CancelledError:
         sys.exit(130)  # stopped by hand before it was up

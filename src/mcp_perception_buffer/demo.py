@@ -1,6 +1,6 @@
 """`demo`: a real vision node beside the service, and on the terminal what a brain would see.
 
-It asks as a brain does, through the official MCP client over HTTP.
+It does what a brain does: asks through the official MCP client, receives and verifies events.
 """
 
 from __future__ import annotations
@@ -10,17 +10,22 @@ import contextlib
 import importlib.util
 import json
 import os
+import secrets
 import signal
 import sys
 import tempfile
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from aiohttp import web
 from mcp.client import Client
+from pydantic import SecretStr
 from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
+from robot_mcp_kit.signing import SignatureError, verify
 
 from mcp_perception_buffer.errors import SourceUnavailableError
 from mcp_perception_buffer.server import serve_http
@@ -35,6 +40,7 @@ ASK_INTERVAL_S = 0.5
 # Without a terminal nothing can be redrawn, so less often.
 PLAIN_INTERVAL_S = 2.0
 NODE_STOP_S = 3.0
+SHOWN_EVENTS = 5
 
 STYLES = {"fresh": "green", "stale": "yellow", "gone": "red", "never": "dim"}
 
@@ -57,10 +63,12 @@ async def demo(settings: Settings, node_args: Sequence[str], console: Console) -
     paste = json.dumps({"mcpServers": {"perception": {"type": "http", "url": url}}})
     console.print(f"Paste into your MCP client: [bold]{paste}[/]", soft_wrap=True, highlight=False)
     console.print("Ctrl-C ends both.\n")
+    events: deque[str] = deque(maxlen=SHOWN_EVENTS)
     with tempfile.TemporaryFile("w+") as node_log:
-        async with _vision_node(node_args, node_log) as node:
+        async with _brain(events) as brain, _vision_node(node_args, node_log) as node:
+            settings = settings.model_copy(update=brain)
             service = asyncio.create_task(serve_http(settings), name="service")
-            screen = asyncio.create_task(_show(url, console), name="screen")
+            screen = asyncio.create_task(_show(url, events, console), name="screen")
             node_end = asyncio.create_task(node.wait(), name="vision-node")
             try:
                 await asyncio.wait([service, screen, node_end], return_when=asyncio.FIRST_COMPLETED)
@@ -82,6 +90,44 @@ async def demo(settings: Settings, node_args: Sequence[str], console: Console) -
 
 
 @contextlib.asynccontextmanager
+async def _brain(events: deque[str]) -> AsyncIterator[dict[str, Any]]:
+    """Receive events on a free port; yields the settings that make the service post there."""
+    secret = secrets.token_urlsafe(24)
+
+    async def receive(request: web.Request) -> web.Response:
+        body = await request.read()
+        try:
+            verified = verify(body, dict(request.headers), secrets=[secret])
+        except SignatureError as error:
+            events.append(f"refused: {error}")
+            return web.Response(status=401)
+        event = json.loads(body)
+        payload = event["payload"]
+        events.append(
+            f"{payload['occurred_at'][11:19]} {payload['skill']} #{payload['seq']}: "
+            f"{payload['condition']} = {json.dumps(payload['value'])}"
+            f"  (signature verified, {verified.msg_id})"
+        )
+        return web.Response(status=204)
+
+    app = web.Application()
+    app.router.add_post("/api/agent/events", receive)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        yield {
+            "watch_push": True,
+            "callback_url": f"http://127.0.0.1:{port}/api/agent/events",
+            "event_secret": SecretStr(secret),
+        }
+    finally:
+        await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
 async def _vision_node(
     args: Sequence[str], log: IO[str]
 ) -> AsyncIterator[asyncio.subprocess.Process]:
@@ -100,7 +146,7 @@ async def _vision_node(
             await node.wait()
 
 
-async def _show(url: str, console: Console) -> None:
+async def _show(url: str, events: deque[str], console: Console) -> None:
     """Ask again and again; a service that is not up yet, or not any more, is waited for."""
     interval = ASK_INTERVAL_S if console.is_terminal else PLAIN_INTERVAL_S
     with Live(console=console, auto_refresh=False, transient=False) as live:
@@ -111,9 +157,13 @@ async def _show(url: str, console: Console) -> None:
                         scene = (await client.call_tool("what_do_you_see", {})).structured_content
                         listing = (await client.call_tool("list_streams", {})).structured_content
                         if scene and listing and console.is_terminal:
-                            live.update(_screen(scene, listing), refresh=True)
+                            live.update(_screen(scene, listing, events), refresh=True)
                         elif scene:
-                            console.print(scene["text"] + "\n", markup=False, highlight=False)
+                            console.print(scene["text"] + "\n", markup=False, soft_wrap=True)
+                            while events:
+                                console.print(
+                                    "event:", events.popleft(), markup=False, soft_wrap=True
+                                )
                         await asyncio.sleep(interval)
             except Exception:  # whatever the client's transport raises, the answer is to ask again
                 task = asyncio.current_task()
@@ -122,7 +172,7 @@ async def _show(url: str, console: Console) -> None:
                 await asyncio.sleep(ASK_INTERVAL_S)
 
 
-def _screen(scene: dict[str, Any], listing: dict[str, Any]) -> Group:
+def _screen(scene: dict[str, Any], listing: dict[str, Any], events: deque[str]) -> Group:
     table = Table(title="list_streams", title_justify="left", expand=True)
     for column in ("topic", "kind", "state", "age", "rate", "received", "dropped"):
         table.add_column(column, justify="left" if column in ("topic", "kind") else "right")
@@ -140,4 +190,9 @@ def _screen(scene: dict[str, Any], listing: dict[str, Any]) -> Group:
     for topic in listing["silent"]:
         table.add_row(topic, "", Text("silent", "yellow"), "", "", "", "")
     text = Text(scene["text"])
-    return Group(Panel(text, title="what_do_you_see", title_align="left"), table)
+    pushed = Text("\n".join(events) or "none yet: one comes when a face comes into view")
+    return Group(
+        Panel(text, title="what_do_you_see", title_align="left"),
+        table,
+        Panel(pushed, title="events that the brain received", title_align="left"),
+    )

@@ -23,11 +23,16 @@ class Health:
         self._clock_ns = clock_ns
         self._beats: dict[str, Callable[[], int]] = {}
         self._failures: dict[str, str] = {}
+        self._degrading: list[tuple[str, Callable[[], object]]] = []
         self.ready = False
 
     def watch(self, name: str, last_beat_ns: Callable[[], int]) -> None:
         """Require `last_beat_ns` to stay younger than `BEAT_LIMIT_S`."""
         self._beats[name] = last_beat_ns
+
+    def degrades(self, reason: str, condition: Callable[[], object]) -> None:
+        """Report `reason` while `condition()` is true; the service stays alive with it."""
+        self._degrading.append((reason, condition))
 
     def fail(self, name: str, reason: str) -> None:
         """Note that a part ended for good."""
@@ -48,6 +53,7 @@ class Health:
         if problems := self.problems():
             return 503, {"status": "failing", "reasons": problems}
         degraded = _degraded(snapshot)
+        degraded += [reason for reason, condition in self._degrading if condition()]
         return 200, {"status": "degraded" if degraded else "ok", "reasons": degraded}
 
     def readiness(self) -> tuple[int, dict[str, Any]]:

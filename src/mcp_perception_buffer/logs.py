@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+import time
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
+if TYPE_CHECKING:
+    from mcp.server.context import CallNext, ServerRequestContext
+
+log = structlog.get_logger(__name__)
+
+# At their DEBUG level these write message bodies, events and queries included.
+CHATTY = ("mcp", "aiosqlite", "aiohttp", "httpx", "httpcore", "sse_starlette", "asyncio")
+
 
 def configure_logging(*, level: str = "INFO", pretty: bool = False) -> None:
-    """Send all logs, those of uvicorn and the MCP SDK included, to stderr in one format.
+    """Send all logs, those of uvicorn, the MCP SDK and rcl included, to stderr in one format.
 
     Stdout stays untouched: in stdio mode it carries JSON-RPC.
     """
@@ -40,10 +51,29 @@ def configure_logging(*, level: str = "INFO", pretty: bool = False) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
-        logger = logging.getLogger(name)
-        logger.handlers.clear()
-        logger.propagate = True
-    # One line a request of every caller says nothing that a metric would not say better.
-    logging.getLogger("uvicorn.access").setLevel(logging.WARNING)
-    logging.getLogger("mcp").setLevel(max(logging.WARNING, logging.getLevelName(level)))
+    for name in CHATTY:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+    _configure_rcl(pretty=pretty)
+
+
+def _configure_rcl(*, pretty: bool) -> None:
+    """Let rcl, which writes by itself, use the same stream and format (rcutils/logging.h)."""
+    os.environ["RCUTILS_LOGGING_USE_STDOUT"] = "0"
+    if not pretty:
+        os.environ["RCUTILS_COLORIZED_OUTPUT"] = "0"
+        os.environ.setdefault(
+            "RCUTILS_CONSOLE_OUTPUT_FORMAT",
+            '{"event": "{message}", "level": "{severity}", "logger": "{name}", "time_s": {time}}',
+        )
+
+
+async def log_requests(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
+    """Bind a request's id to every log line it causes, and say how long it took."""
+    params = ctx.params or {}
+    with structlog.contextvars.bound_contextvars(request_id=ctx.request_id, method=ctx.method):
+        started = time.perf_counter()
+        try:
+            return await call_next(ctx)
+        finally:
+            took_ms = round((time.perf_counter() - started) * 1e3, 3)
+            log.debug("request_answered", tool=params.get("name"), duration_ms=took_ms)

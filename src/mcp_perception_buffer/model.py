@@ -31,9 +31,17 @@ class State(StrEnum):
     """How far a stream's newest value can be trusted, best first."""
 
     FRESH = "fresh"
-    STALE = "stale"  # a publisher is there, but silent past the freshness window
+    STALE = "stale"  # a publisher is there, but silent past the freshness window, or frozen
     GONE = "gone"  # no publisher
     NEVER = "never"  # subscribed, nothing received yet
+
+
+class Status(StrEnum):
+    """What one line of a diagnosis says, worst first."""
+
+    PROBLEM = "problem"
+    WARNING = "warning"
+    OK = "ok"
 
 
 class Stamp(NamedTuple):
@@ -92,9 +100,21 @@ class StreamInfo:
     type: str
 
 
+class Link(NamedTuple):
+    """How a subscription stands with its publishers, as the source last saw it."""
+
+    matched: int  # publishers that the middleware has connected to it
+    qos: str  # asked for, such as "reliable, volatile"
+    mismatch: str | None  # the QoS policy that kept a publisher from matching
+
+
 @dataclass(frozen=True, slots=True)
 class StreamView:
-    """A stream at the moment of a snapshot. `age_s` is None until something was received."""
+    """A stream at the moment of a snapshot. `age_s` is None until something was received.
+
+    `frozen`: messages arrive, but all with the same header stamp; such a stream is stale.
+    `silent_s` counts from the last message of any kind, or from the beginning of the stream.
+    """
 
     info: StreamInfo
     state: State
@@ -103,9 +123,14 @@ class StreamView:
     age_s: float | None
     rate_hz: float
     received: int
-    dropped: int
+    dropped: int  # here, before the buffer
     undecodable: int
     last_error: str | None
+    frozen: bool = False
+    silent_s: float = 0.0
+    usual_hz: float | None = None  # None: too few messages yet
+    lost: int = 0  # on the way here, by gaps in the publishers' sequence numbers
+    link: Link | None = None  # None: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +140,7 @@ class Unsupported:
     topic: str
     type: str
     reason: str
+    skill: str = ""
 
 
 @dataclass(frozen=True, slots=True)

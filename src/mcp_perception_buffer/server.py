@@ -1,4 +1,4 @@
-"""The wiring, and the only place of it: source, buffer, tools, probes, and what runs them.
+"""The wiring, and the only place of it: source, buffer, watches, tools, probes.
 
 `create_app` is the Starlette factory that uvicorn serves; `serve_stdio` is the same without HTTP.
 """
@@ -9,258 +9,275 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import sys
+import tempfile
 import time
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Protocol
 
+import anyio
 import structlog
-import uvicorn
+from mcp.server.stdio import stdio_server
 from starlette.applications import Starlette
-from starlette.responses import JSONResponse
-from starlette.routing import Route
 
+from mcp_perception_buffer import notify, web
 from mcp_perception_buffer.buffer import Buffer
 from mcp_perception_buffer.decode import Decoder
 from mcp_perception_buffer.errors import ConfigError, SourceUnavailableError
+from mcp_perception_buffer.events.delivery import Delivery
+from mcp_perception_buffer.events.outbox import Outbox
 from mcp_perception_buffer.health import Health
 from mcp_perception_buffer.settings import Settings, load_settings
 from mcp_perception_buffer.tools import create_mcp
 from mcp_perception_buffer.topics import TopicFilter
+from mcp_perception_buffer.watcher import Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from mcp.server.mcpserver import MCPServer
-    from starlette.requests import Request
-    from starlette.routing import BaseRoute
 
-    from mcp_perception_buffer.sources.base import Source
+    from mcp_perception_buffer.events.base import EventSink
 
 log = structlog.get_logger(__name__)
 
 READY_TIMEOUT_S = 10.0
-# Long-lived streams (SSE) would otherwise hold a stop back for ever.
-SHUTDOWN_GRACE_S = 2
-
-NO_RCLPY = """\
-rclpy cannot be imported: {error}
-Either source the robot's ROS installation (source /opt/ros/jazzy/setup.bash) and run this with
-its Python, or install the ROS wheels: uv sync --inexact --extra ros (x86-64 Linux)."""
 
 
 def create_app(
-    settings: Settings | None = None, *, on_failure: Callable[[], None] | None = None
+    settings: Settings | None = None, on_failure: Callable[[], None] | None = None
 ) -> Starlette:
     """Return the ASGI application: MCP at `/mcp` and `/sse`, probes at `/healthz` and `/readyz`.
 
     Everything is made in the lifespan, so that one application may be started again and again.
 
     Args:
-        settings: by default read from the packaged YAML and the environment.
-        on_failure: called when the source ended for good; by default this process is told to
+        settings: by default composed from the packaged tree and the environment.
+        on_failure: called when a part ended for good; by default this process is told to
             terminate, since a service that hears nothing must not go on.
     """
-    settings = settings or load_settings()
+    settings = settings or load_settings()[0]
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with running(settings, on_failure or _terminate) as (mcp, buffer, health):
-            app.router.routes[:] = [*_mcp_routes(mcp), *_probe_routes(buffer, health)]
-            app.state.buffer = buffer
-            async with mcp.session_manager.run():
+        async with running(settings, on_failure or _terminate) as service:
+            app.router.routes[:] = [
+                *web.mcp_routes(service.mcp, settings),
+                *web.probe_routes(service.buffer, service.health),
+            ]
+            app.state.service = service
+            async with service.mcp.session_manager.run():
+                notify.ready()
                 yield
+                notify.stopping()
 
-    return Starlette(lifespan=lifespan)
+    return Starlette(lifespan=lifespan, middleware=web.middleware(settings))
 
 
 async def serve_http(settings: Settings) -> bool:
-    """Serve over HTTP until a signal comes; False if the service ended by a failure instead.
-
-    Raises:
-        ConfigError: the port is taken.
-        SourceUnavailableError: ROS could not be started.
-    """
-    failed = False
-
-    def fail() -> None:
-        nonlocal failed
-        failed = http.should_exit = True
-
-    application = create_app(settings, on_failure=fail)
-    config = uvicorn.Config(
-        application,
-        lifespan="off",  # entered below, so that its errors reach the caller as they are
-        log_config=None,
-        timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
-    )
-    http = _Server(config)
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-
-    def stop() -> None:
-        http.should_exit = True
-        if not http.started:
-            task.cancel()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
-    with _bind(settings) as listening:
-        async with application.router.lifespan_context(application):
-            log.info("serving", mcp=f"http://{settings.host}:{listening.getsockname()[1]}/mcp")
-            await http.serve(sockets=[listening])
-    return not failed
-
-
-class _Server(uvicorn.Server):
-    """Leaves the signals alone: uvicorn would raise them again before the lifespan has ended."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _bind(settings: Settings) -> socket.socket:
-    """Take the port before anything starts."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listening = socket.socket(family)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((settings.host, settings.port))
-    except OSError as error:
-        listening.close()
-        where = f"{settings.host}:{settings.port}"
-        raise ConfigError(
-            f"cannot listen on {where}: {error.strerror}; stop what uses it or set MCP_PORT"
-        ) from error
-    return listening
+    """Serve over HTTP until a signal comes; see `web.serve_http`."""
+    return await web.serve_http(settings, create_app)
 
 
 async def serve_stdio(settings: Settings) -> None:
-    """Serve one client on stdin and stdout until it hangs up."""
-    async with running(settings, _terminate) as (mcp, _, _):
-        await mcp.run_stdio_async()
+    """Serve one client on stdin and stdout until it hangs up or a signal comes."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    # The protocol gets a descriptor of its own: whatever else writes to stdout, rcl and DDS
+    # included, lands on stderr.
+    protocol = os.dup(1)
+    os.dup2(2, 1)
+    with TextIOWrapper(os.fdopen(protocol, "wb"), encoding="utf-8") as out:
+        async with (
+            running(settings, _terminate) as service,
+            stdio_server(stdout=anyio.wrap_file(out)) as (read, write),
+        ):
+            notify.ready()
+            server = service.mcp._lowlevel_server
+            await server.run(read, write, server.create_initialization_options())
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What runs, for those who answer from it."""
+
+    mcp: MCPServer
+    buffer: Buffer
+    health: Health
+    watcher: Watcher
+
+
+class Part(Protocol):
+    """Something that runs until it is cancelled."""
+
+    async def run(self) -> None:
+        """Do it."""
 
 
 @contextlib.asynccontextmanager
-async def running(
-    settings: Settings, on_failure: Callable[[], None]
-) -> AsyncIterator[tuple[MCPServer, Buffer, Health]]:
-    """Run source and heartbeats around the body.
+async def running(settings: Settings, on_failure: Callable[[], None]) -> AsyncIterator[Service]:
+    """Run all parts around the body; what ends by itself makes the service unhealthy.
 
     Raises:
         SourceUnavailableError: the source could not be opened; nothing is left running.
+        ConfigError: a component cannot be made from its options.
     """
-    decoder, source_for = _ros_source(settings)
+    health = Health()
+    topics = TopicFilter(
+        settings.topic_patterns,
+        camera_topic=settings.camera_topic,
+        include_hidden=settings.include_hidden,
+    )
+    decoder = Decoder(settings.source.load().find_definition)
     buffer = Buffer(
         decoder.decode,
         history_depth=settings.history_depth,
         freshness_window_s=settings.freshness_window_s,
         retention_s=settings.retention_s,
     )
-    source = source_for(buffer)
-    health = Health()
-    ready = asyncio.Event()
-    deliver = asyncio.create_task(source.run(ready.set), name="source")
-    loop_beat = LoopBeat()
-    beating = asyncio.create_task(loop_beat.run(), name="loop-heartbeat")
-    try:
-        waiting = asyncio.create_task(ready.wait())
-        await asyncio.wait(
-            [deliver, waiting], timeout=READY_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
+    source = settings.source.build(
+        buffer=buffer,
+        topics=topics,
+        decoder=decoder,
+        reconcile_interval_s=settings.reconcile_interval_s,
+        ros_args=ros_args(sys.argv),
+    )
+    tasks = settings.tasks.build(source=source)
+    sink = _sink(settings)
+    outbox = Outbox(
+        settings.state_dir,
+        size=settings.outbox_size,
+        expires_after_s=settings.expires_after_s,
+        push=sink is not None,
+    )
+    watcher = Watcher(
+        buffer,
+        tasks,
+        outbox,
+        prefix=topics.first_prefix,
+        limits=settings.render.limits(),
+        reconcile_interval_s=settings.reconcile_interval_s,
+    )
+    heartbeat = Heartbeat(health)
+    parts: dict[str, Part] = {"heartbeat": heartbeat, "outbox": outbox, "watcher": watcher}
+    if sink is not None:
+        delivery = Delivery(
+            outbox,
+            sink,
+            backoff_first_s=settings.backoff_first_s,
+            backoff_max_s=settings.backoff_max_s,
         )
-        waiting.cancel()
-        if not ready.is_set():
-            if deliver.done():
-                await deliver
-            raise SourceUnavailableError(f"ROS did not answer within {READY_TIMEOUT_S:g} s")
-        health.ready = True
-        health.watch("executor", lambda: source.last_beat_ns)
-        health.watch("loop", lambda: loop_beat.last_ns)
+        parts["delivery"] = delivery
+        health.degrades("events are not delivered", lambda: delivery.problem)
+        health.degrades("watch tasks are unavailable", lambda: watcher.problem)
+        health.degrades("events are kept in memory only", lambda: outbox.problem)
 
-        def ended(task: asyncio.Task[None]) -> None:
-            if task.cancelled():
-                return
-            error = task.exception()
-            reason = _root_cause(error) if error else "ended"
-            log.critical("source_ended", reason=reason, exc_info=error)
-            health.fail("source", reason)
-            on_failure()
+    _check_state_dir(settings)
+    ready = asyncio.Event()
+    async with outbox:
+        delivering = asyncio.create_task(source.run(ready.set), name="source")
+        supervised = [delivering]
+        try:
+            await _until_ready(ready, delivering)
+            supervised += [asyncio.create_task(p.run(), name=name) for name, p in parts.items()]
+            for task in supervised:
+                task.add_done_callback(lambda task: _ended(task, health, on_failure))
+            health.watch("executor", lambda: source.last_beat_ns)
+            health.watch("loop", lambda: heartbeat.last_ns)
+            health.ready = True
+            mcp = create_mcp(buffer, settings.render.limits(), watcher)
+            yield Service(mcp, buffer, health, watcher)
+        finally:
+            for task in reversed(supervised):  # the source last: the others read from it
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
 
-        deliver.add_done_callback(ended)
-        yield create_mcp(buffer, settings.render.limits()), buffer, health
-    finally:
-        beating.cancel()
-        deliver.cancel()
-        await asyncio.gather(deliver, beating, return_exceptions=True)
+
+def _check_state_dir(settings: Settings) -> None:
+    """Find out now what would otherwise cost the first events their place on disk."""
+    if settings.state_dir is None:
+        return
+    try:
+        settings.state_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=settings.state_dir):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"state_dir = {settings.state_dir}: cannot be written: {error.strerror}; "
+            "make it writable for this user, or name another"
+        ) from error
 
 
-class LoopBeat:
-    """Says when the loop last had time for a task that only sleeps."""
+async def _until_ready(ready: asyncio.Event, delivering: asyncio.Task[None]) -> None:
+    waiting = asyncio.create_task(ready.wait())
+    await asyncio.wait(
+        [delivering, waiting], timeout=READY_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
+    )
+    waiting.cancel()
+    if not ready.is_set():
+        if delivering.done():
+            await delivering
+        raise SourceUnavailableError(f"ROS did not answer within {READY_TIMEOUT_S:g} s")
 
-    def __init__(self) -> None:
+
+def _ended(task: asyncio.Task[None], health: Health, on_failure: Callable[[], None]) -> None:
+    if task.cancelled():
+        return
+    error = task.exception()
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    reason = f"{type(error).__name__}: {error}" if error else "ended"
+    log.critical("part_ended", part=task.get_name(), reason=reason, exc_info=error)
+    health.fail(task.get_name(), reason)
+    on_failure()
+
+
+def _sink(settings: Settings) -> EventSink | None:
+    missing = [
+        what
+        for what, there in (
+            ("watch_push is false", settings.watch_push),
+            ("RVC_CALLBACK_URL is unset", settings.callback_url),
+            ("RVC_EVENT_SECRET is unset", settings.event_secrets),
+        )
+        if not there
+    ]
+    if missing:
+        log.warning("watch_push_off", reason=" and ".join(missing))
+        return None
+    sink: EventSink = settings.events.build(
+        url=str(settings.callback_url), secrets=settings.event_secrets
+    )
+    return sink
+
+
+class Heartbeat:
+    """Says when the loop last had time for a task that only sleeps, and tells systemd."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
         self.last_ns = time.monotonic_ns()
 
     async def run(self) -> None:
         """Beat once a second until cancelled."""
         while True:
             self.last_ns = time.monotonic_ns()
+            if not self._health.problems():
+                notify.alive()
             await asyncio.sleep(1)
 
 
-def _ros_source(settings: Settings) -> tuple[Decoder, Callable[[Buffer], Source]]:
-    try:
-        from mcp_perception_buffer.sources.ros import RosSource, installed_definition
-    except ImportError as error:
-        raise SourceUnavailableError(NO_RCLPY.format(error=error)) from error
-    decoder = Decoder(installed_definition)
-    topics = TopicFilter(
-        settings.topic_patterns,
-        camera_topic=settings.camera_topic,
-        include_hidden=settings.include_hidden,
-    )
-
-    def source_for(buffer: Buffer) -> Source:
-        return RosSource(
-            buffer,
-            topics,
-            reconcile_interval_s=settings.reconcile_interval_s,
-            ros_args=ros_args(sys.argv),
-            decoder=decoder,
-        )
-
-    return decoder, source_for
-
-
 def ros_args(argv: Sequence[str]) -> list[str]:
-    """Return `--ros-args` and what follows it, which belongs to rclpy."""
-    return list(argv[argv.index("--ros-args") :]) if "--ros-args" in argv else []
+    """Return the arguments for rclpy: ours, then `--ros-args` and what follows it.
 
-
-def _mcp_routes(mcp: MCPServer) -> list[BaseRoute]:
-    # Without sessions a restart of this service costs a client nothing.
-    http = mcp.streamable_http_app(stateless_http=True, json_response=True)
-    [endpoint] = [route.endpoint for route in http.routes if isinstance(route, Route)]
-    # A route each, or `/mcp/` would answer with a redirect that some clients do not follow.
-    return [Route("/mcp", endpoint), Route("/mcp/", endpoint), *mcp.sse_app().routes]
-
-
-def _probe_routes(buffer: Buffer, health: Health) -> list[BaseRoute]:
-    async def healthz(request: Request) -> JSONResponse:
-        status, body = health.live(buffer.snapshot())
-        return JSONResponse(body, status)
-
-    async def readyz(request: Request) -> JSONResponse:
-        status, body = health.readiness()
-        return JSONResponse(body, status)
-
-    return [Route("/healthz", healthz), Route("/livez", healthz), Route("/readyz", readyz)]
-
-
-def _root_cause(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"
+    rcl keeps an (empty) log file of its own per start and needs a writable home for it; all logs
+    go to stderr here.
+    """
+    given = list(argv[argv.index("--ros-args") :]) if "--ros-args" in argv else []
+    return ["--ros-args", "--disable-external-lib-logs", *given]
 
 
 def _terminate() -> None:

@@ -1,12 +1,22 @@
-"""Typed settings: the YAML tree below, the environment above, checked before anything starts."""
+"""Typed settings, checked before anything starts; the only file that knows Hydra.
+
+The YAML tree is composed by Hydra, the environment stands above it, pydantic checks the result.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+from collections.abc import Sequence  # noqa: TC003  # pydantic evaluates annotations
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self, cast
 
+import hydra
 import yaml
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
 from pydantic import (
     AnyHttpUrl,
     BaseModel,
@@ -15,11 +25,18 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
+    model_validator,
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from mcp_perception_buffer.component import Component
 from mcp_perception_buffer.errors import ConfigError
-from mcp_perception_buffer.render import RenderLimits
+from mcp_perception_buffer.wording import RenderLimits
+
+ROOT = "buffer"
+GROUPS = ("source", "tasks", "events")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+SECRETS = ("callback_url", "event_secret", "auth_token")  # a URL's query may hold a token
 
 
 def _absolute(topic: object) -> object:
@@ -29,6 +46,7 @@ def _absolute(topic: object) -> object:
 
 
 Topic = Annotated[str, BeforeValidator(_absolute)]
+Secret = Annotated[SecretStr, Field(min_length=1)]
 
 
 class RenderSettings(BaseModel):
@@ -49,8 +67,16 @@ class RenderSettings(BaseModel):
 class Settings(BaseSettings):
     """All settings of the service. Keys and defaults are those of `config/buffer.yaml`."""
 
-    model_config = SettingsConfigDict(
-        extra="forbid", populate_by_name=True, hide_input_in_errors=False, env_ignore_empty=True
+    model_config = SettingsConfigDict(extra="forbid", populate_by_name=True, env_ignore_empty=True)
+
+    source: Component = Component.of("mcp_perception_buffer.sources.ros.RosSource")
+    tasks: Component = Component.of(
+        "mcp_perception_buffer.tasks.ros_service.RosTaskSource",
+        service="/robot_mcp_perception/list_vision_tasks",
+        timeout_s=2.0,
+    )
+    events: Component = Component.of(
+        "mcp_perception_buffer.events.webhook.WebhookSink", timeout_s=10.0
     )
 
     topic_patterns: list[Topic] = Field(["/vision/"], min_length=1)
@@ -60,19 +86,58 @@ class Settings(BaseSettings):
     history_depth: int = Field(10, ge=1, le=1000)
     freshness_window_s: float = Field(5.0, gt=0, le=3600)
     retention_s: float = Field(60.0, ge=0, le=86_400)
+
     watch_push: bool = True
+    callback_url: AnyHttpUrl | None = Field(None, validation_alias="RVC_CALLBACK_URL")
+    event_secret: Secret | None = Field(None, validation_alias="RVC_EVENT_SECRET")
+    state_dir: Path | None = None
+    outbox_size: int = Field(1000, ge=16, le=100_000)
+    expires_after_s: float = Field(3600, ge=1, le=604_800)
+    backoff_first_s: float = Field(0.5, ge=0.01, le=60)
+    backoff_max_s: float = Field(30, ge=0.1, le=300)
+
     render: RenderSettings = RenderSettings()
+
     transport: Literal["streamable-http", "sse", "stdio"] = Field(
         "streamable-http", validation_alias="MCP_TRANSPORT"
     )
-    host: Literal["127.0.0.1", "localhost", "::1"] = "127.0.0.1"
+    host: str = "127.0.0.1"
     port: int = Field(9202, ge=0, le=65_535, validation_alias="MCP_PORT")
-    callback_url: AnyHttpUrl | None = Field(None, validation_alias="RVC_CALLBACK_URL")
-    event_secret: SecretStr | None = Field(None, validation_alias="RVC_EVENT_SECRET")
+    allowed_hosts: list[Annotated[str, Field(min_length=1)]] = []
+    allowed_origins: list[Annotated[str, Field(pattern="^https?://")]] = []
+    auth_token: Secret | None = Field(None, validation_alias="PERCEPTION_AUTH_TOKEN")
+
     # Only checked here: rclpy reads it from the environment itself.
     ros_domain_id: int | None = Field(None, ge=0, le=232, validation_alias="ROS_DOMAIN_ID")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_pretty: bool = False
+
+    @model_validator(mode="after")
+    def _guard_the_port(self) -> Self:
+        if self.host not in LOOPBACK and not (self.allowed_hosts and self.auth_token):
+            raise ValueError(
+                f"host {self.host} is reachable from the network: it needs allowed_hosts and "
+                "PERCEPTION_AUTH_TOKEN (see deployment/network.yaml), or host: 127.0.0.1"
+            )
+        return self
+
+    @property
+    def event_secrets(self) -> list[str]:
+        """The secrets that sign an event together, for rotation."""
+        text = self.event_secret.get_secret_value() if self.event_secret else ""
+        return [part.strip() for part in text.split(",") if part.strip()]
+
+    def shown(self) -> dict[str, str]:
+        """Return every value by its dotted key, as one would write it; secrets are masked."""
+        flat: dict[str, str] = {}
+        for key, value in self.model_dump(mode="json", by_alias=False).items():
+            parts = value.items() if isinstance(value, dict) else ()
+            for name, part in parts:
+                flat[f"{key}.{'_target_' if name == 'target' else name}"] = json.dumps(part)
+            if not parts:
+                masked = key in SECRETS and value is not None
+                flat[key] = "**********" if masked else json.dumps(value)
+        return flat
 
     @classmethod
     def settings_customise_sources(
@@ -87,44 +152,106 @@ class Settings(BaseSettings):
         return env_settings, init_settings
 
 
-def load_settings(path: Path | None = None, **overrides: Any) -> Settings:
-    """Read and check the settings.
+def load_settings(
+    overrides: Sequence[str] = (), config_dir: Path | None = None
+) -> tuple[Settings, Origins]:
+    """Compose and check the settings; the second result says where each value comes from.
 
     Args:
-        path: a YAML file; without one, the file that the package carries.
-        overrides: above everything else.
+        overrides: `KEY=VALUE` or `group=name`, in Hydra's grammar.
+        config_dir: a tree of one's own; what it lacks comes from the packaged one.
 
     Raises:
-        ConfigError: the file cannot be read, or a key, type or range is wrong; the text names
-            each key, its value and what is allowed.
+        ConfigError: something is wrong; the text names key, value, file and what is allowed.
     """
-    path = path or default_config()
+    composed, choices = _compose(overrides, config_dir)
+    origins = Origins(overrides, choices, config_dirs(config_dir))
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
-    if not isinstance(data, dict):
-        raise ConfigError(f"{path} must hold keys and values, for example `port: 9202`")
-    try:
-        return Settings(**data).model_copy(update=overrides)
+        settings = Settings(**composed)
     except ValidationError as error:
-        lines = [
-            f"  {_name(item['loc'])} = {item['input']!r}: {item['msg']}" for item in error.errors()
-        ]
-        raise ConfigError(
-            "\n".join([f"wrong settings in {path} or the environment:", *lines])
-        ) from error
+        lines = []
+        for item in error.errors(include_url=False):
+            key = ".".join(map(str, item["loc"])) or "host"
+            shown = "" if not item["loc"] or key.startswith(SECRETS) else f" = {item['input']!r}"
+            lines.append(f"  {_alias(key) or key}{shown}: {item['msg']} ({origins.of(key)})")
+        # The cause would carry the input, and with it perhaps a secret.
+        raise ConfigError("\n".join(["wrong settings:", *lines])) from None
+    for group in GROUPS:
+        getattr(settings, group).check(group)
+    return settings, origins
 
 
-def _name(location: tuple[int | str, ...]) -> str:
-    """Name a setting as the person wrote it: the environment variable if that is set."""
-    field = Settings.model_fields.get(str(location[0]))
-    alias = field.validation_alias if field else None
-    return alias if isinstance(alias, str) and alias in os.environ else ".".join(map(str, location))
+def _compose(
+    overrides: Sequence[str], config_dir: Path | None
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Let Hydra compose the tree, its interpolations resolved, and say what each group chose."""
+    primary, *others = config_dirs(config_dir)
+    words = list(overrides)
+    if others:
+        words.append(f"hydra.searchpath=[{','.join(f'file://{other}' for other in others)}]")
+    if preset := os.environ.get("PERCEPTION_DEPLOYMENT"):
+        words.append(f"deployment={preset}")
+    try:
+        with hydra.initialize_config_dir(str(primary), version_base="1.3"):
+            composed = hydra.compose(ROOT, overrides=words, return_hydra_config=True)
+        assert isinstance(composed, DictConfig)
+        choices = OmegaConf.to_container(composed.hydra.runtime.choices)
+        with open_dict(composed):
+            del composed["hydra"]
+        resolved = OmegaConf.to_container(composed, resolve=True)
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        if unset := re.search(r"Environment variable '(\w+)' not found", lines[0]):
+            lines = [f"{unset[1]} is unset, and the chosen deployment needs it: {lines[1]}"]
+        text = "\n  ".join(lines)
+        raise ConfigError(f"the configuration in {primary} cannot be composed: {text}") from error
+    return cast("dict[str, Any]", resolved), cast("dict[str, str]", choices)
 
 
-def default_config() -> Path:
-    """Return the configuration that travels with the package, or the repository's own."""
+def config_dirs(config_dir: Path | None = None) -> list[Path]:
+    """Return the folders that are searched, the one with the root file first."""
     here = Path(__file__).parent
-    packaged = here / "config" / "buffer.yaml"
-    return packaged if packaged.is_file() else here.parents[1] / "config" / "buffer.yaml"
+    packaged = here / "config"  # in the wheel; a checkout has it at its top
+    packaged = packaged if packaged.is_dir() else here.parents[1] / "config"
+    if config_dir is None:
+        return [packaged]
+    own = config_dir.absolute()
+    if not own.is_dir():
+        raise ConfigError(f"{own} is no folder; --config-dir names one with {ROOT}.yaml")
+    return [own, packaged] if (own / f"{ROOT}.yaml").is_file() else [packaged, own]
+
+
+class Origins:
+    """Says where a value of the effective configuration comes from."""
+
+    def __init__(
+        self, overrides: Sequence[str], choices: dict[str, str], folders: list[Path]
+    ) -> None:
+        self._overrides = {word.partition("=")[0].lstrip("+~") for word in overrides}
+        self._choices = choices
+        self._folders = folders
+
+    def of(self, key: str) -> str:
+        """Name the source of a dotted key: the environment, the command line, a file, a default."""
+        top, _, option = key.partition(".")
+        if alias := _alias(top):
+            return f"environment {alias}"
+        if key in self._overrides or (top in self._overrides and top not in GROUPS):
+            return "command line"
+        for name, sought in (
+            (f"deployment/{self._choices.get('deployment')}", top),
+            (ROOT, top),
+            (f"{top}/{self._choices.get(top)}", option),
+        ):
+            for folder in self._folders:
+                path = folder / f"{name}.yaml"
+                if path.is_file() and sought in (yaml.safe_load(path.read_text("utf-8")) or {}):
+                    return str(path)
+        return "default"
+
+
+def _alias(key: str) -> str | None:
+    """Return the environment variable that sets a setting at present."""
+    field = Settings.model_fields.get(key.partition(".")[0])
+    alias = field.validation_alias if field else None
+    return alias if isinstance(alias, str) and os.environ.get(alias) else None

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 
 from mcp_perception_buffer import render
+from mcp_perception_buffer.diagnose import Surroundings, explain
 from mcp_perception_buffer.errors import UnknownSkillError
+from mcp_perception_buffer.logs import log_requests
 
 # The tools' return types are evaluated when they are registered.
-from mcp_perception_buffer.render import (  # noqa: TC001
+from mcp_perception_buffer.results import (  # noqa: TC001
+    DiagnosisResult,
     LatestResult,
     OverlayResult,
-    RenderLimits,
     SceneResult,
     StreamsResult,
+    WatchStateResult,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mcp_perception_buffer.buffer import Buffer
+    from mcp_perception_buffer.watcher import Watcher
+    from mcp_perception_buffer.wording import RenderLimits
 
 INSTRUCTIONS = """\
 What the robot's vision skills see right now, read from memory at once. Every value has an age in \
@@ -35,13 +44,26 @@ READ_ONLY = ToolAnnotations(
 )
 
 
-def create_mcp(buffer: Buffer, limits: RenderLimits) -> MCPServer:
-    """Return the MCP server `perception` whose tools answer from `buffer`."""
+def create_mcp(
+    buffer: Buffer,
+    limits: RenderLimits,
+    watcher: Watcher,
+    surroundings: Callable[[], Surroundings] = Surroundings,
+) -> MCPServer:
+    """Return the MCP server `perception` whose tools answer from `buffer` and `watcher`.
+
+    Args:
+        buffer: what was seen.
+        limits: of the prompt-ready text.
+        watcher: what is watched.
+        surroundings: network and brain as they are now, for `diagnose`.
+    """
     mcp = MCPServer(
         "perception",
         title="Robot perception",
         instructions=INSTRUCTIONS,
         version=version("mcp-perception-buffer"),
+        middleware=[log_requests],
     )
 
     # Coroutines, so that they run on the loop that owns the buffer and not on a thread.
@@ -88,6 +110,29 @@ def create_mcp(buffer: Buffer, limits: RenderLimits) -> MCPServer:
     async def get_overlay_ref(skill: str) -> OverlayResult:
         try:
             return render.overlay_ref(buffer.snapshot(), skill)
+        except UnknownSkillError as error:
+            raise ToolError(str(error)) from error
+
+    @mcp.tool(
+        title="State of all watches",
+        description="Every watched condition: whether it is true, false, unknown (its input is "
+        "stale or missing) or invalid, since when, and the number and delivery of its last event. "
+        "Ask this after you were away, to catch up with events you may have missed.",
+        annotations=READ_ONLY,
+    )
+    async def get_watch_state() -> WatchStateResult:
+        return cast("WatchStateResult", asdict(watcher.views()))
+
+    @mcp.tool(
+        title="Why is there no data?",
+        description="What keeps one vision skill's data from arriving, and what to do about it: "
+        "no publisher, wrong type or QoS, undecodable, silent, frozen or lost messages, an unusual "
+        "rate, the network, the receiver of events. Ask this when something is stale or missing.",
+        annotations=READ_ONLY,
+    )
+    async def diagnose(skill: str) -> DiagnosisResult:
+        try:
+            return explain(buffer.snapshot(), skill, surroundings(), time.time())
         except UnknownSkillError as error:
             raise ToolError(str(error)) from error
 

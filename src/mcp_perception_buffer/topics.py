@@ -32,6 +32,11 @@ class TopicFilter:
         self.camera_topic = camera_topic
         self._include_hidden = include_hidden
 
+    @property
+    def first_prefix(self) -> str:
+        """The one under which skills go by their own name."""
+        return self._prefixes[0]
+
     def classify(self, topic: str, type_name: str) -> StreamInfo | None:
         """Return what a topic is to us, or None if it is not wanted.
 

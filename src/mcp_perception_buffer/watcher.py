@@ -21,10 +21,10 @@ import structlog
 
 from mcp_perception_buffer.events.base import Event, Fate, Record
 from mcp_perception_buffer.model import State
-from mcp_perception_buffer.render import RenderLimits, summarise
 from mcp_perception_buffer.tasks.base import TaskSourceError
 from mcp_perception_buffer.text import one_line
 from mcp_perception_buffer.watch import InvalidWatchError, Memory, Watch, canonical, parse
+from mcp_perception_buffer.wording import RenderLimits, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

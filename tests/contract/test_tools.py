@@ -9,8 +9,11 @@ import jsonschema
 import pytest
 from mcp.client import Client
 
-from mcp_perception_buffer.render import RenderLimits
+from mcp_perception_buffer.events.outbox import Outbox
+from mcp_perception_buffer.tasks.static import StaticTaskSource
 from mcp_perception_buffer.tools import create_mcp
+from mcp_perception_buffer.watcher import Watcher
+from mcp_perception_buffer.wording import RenderLimits
 from support import Scene, detection, detections, image, serialise, stamped_string
 
 NO_ARGUMENTS: dict[str, Any] = {}
@@ -19,6 +22,8 @@ CALLS = [
     ("get_latest", {"skill": "find_object"}),
     ("list_streams", NO_ARGUMENTS),
     ("get_overlay_ref", {"skill": "find_object"}),
+    ("get_watch_state", NO_ARGUMENTS),
+    ("diagnose", {"skill": "find_object"}),
 ]
 
 
@@ -56,7 +61,8 @@ def scene(request: pytest.FixtureRequest) -> Scene:
 @pytest.fixture
 def connection(scene: Scene, mode: Literal["auto", "legacy"]) -> Client:
     """Entered by the test itself: its task group must end in the task that began it."""
-    return Client(create_mcp(scene.buffer, RenderLimits()), mode=mode)
+    watcher = Watcher(scene.buffer, StaticTaskSource([]), Outbox(push=False))
+    return Client(create_mcp(scene.buffer, RenderLimits(), watcher), mode=mode)
 
 
 async def test_every_answer_validates_against_its_schema_or_is_an_error(connection: Client) -> None:

@@ -9,7 +9,7 @@ from conftest import Golden
 from mcp_perception_buffer import render
 from mcp_perception_buffer.errors import UnknownSkillError
 from mcp_perception_buffer.model import Unsupported
-from mcp_perception_buffer.render import RenderLimits
+from mcp_perception_buffer.wording import RenderLimits
 from support import STAMPED_STRING, Scene, detection, detections, image, serialise, stamped_string
 
 WHEN = "2026-12-01T03:00:00.123Z"

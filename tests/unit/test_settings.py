@@ -1,70 +1,150 @@
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from mcp_perception_buffer.errors import ConfigError
-from mcp_perception_buffer.settings import Settings, default_config, load_settings
+from mcp_perception_buffer.settings import Settings, config_dirs, load_settings
 
 
-def test_the_file_that_travels_with_the_package_says_the_defaults() -> None:
-    assert load_settings() == Settings()
+def settings(*overrides: str, config_dir: Path | None = None) -> Settings:
+    return load_settings(overrides, config_dir)[0]
 
 
-def test_every_setting_of_the_file_is_known_by_its_name() -> None:
-    text = default_config().read_text()
+def test_the_tree_that_travels_with_the_package_says_the_defaults() -> None:
+    assert settings() == Settings()
+
+
+def test_every_key_of_the_specification_is_there_by_its_name() -> None:
+    text = (config_dirs()[0] / "buffer.yaml").read_text()
     for key in ("topic_patterns", "history_depth", "freshness_window_s", "reconcile_interval_s",
                 "camera_topic", "watch_push"):  # fmt: skip
         assert f"\n{key}:" in text
 
 
-def test_the_environment_stands_above_the_file(
+def test_an_implementation_is_changed_by_one_word() -> None:
+    assert settings("tasks=static").tasks.target.endswith("StaticTaskSource")
+    assert settings().tasks.target.endswith("RosTaskSource")
+
+
+def test_command_line_stands_above_files_and_the_environment_above_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / "buffer.yaml"
-    file.write_text("port: 1000\nhistory_depth: 3\n")
+    (tmp_path / "buffer.yaml").write_text(
+        "defaults: [source: ros, tasks: static, events: webhook, _self_, deployment: local]\n"
+        "port: 1000\nhistory_depth: 3\nretention_s: 9\n"
+    )
     monkeypatch.setenv("MCP_PORT", "2000")
-    monkeypatch.setenv("MCP_TRANSPORT", "stdio")
-    settings = load_settings(file)
-    assert (settings.port, settings.history_depth, settings.transport) == (2000, 3, "stdio")
+    loaded = settings("history_depth=4", "port=1500", config_dir=tmp_path)
+    assert (loaded.port, loaded.history_depth, loaded.retention_s) == (2000, 4, 9.0)
+    assert loaded.tasks.target.endswith("StaticTaskSource")
+
+
+def test_a_robot_may_bring_one_group_file_and_take_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "doors.yaml").write_text(
+        "_target_: mcp_perception_buffer.tasks.static.StaticTaskSource\n"
+        "tasks: [{skill_id: d, skill: watch_for, condition: open, "
+        "watch: {output: triggered, equals: true}}]\n"
+    )
+    loaded = settings("tasks=doors", config_dir=tmp_path)
+    assert loaded.tasks.options["tasks"][0]["skill_id"] == "d"
+
+
+def test_presets_are_chosen_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERCEPTION_DEPLOYMENT", "network")
+    monkeypatch.setenv("PERCEPTION_HOST", "robot")
+    monkeypatch.setenv("PERCEPTION_AUTH_TOKEN", "SEKRET")
+    loaded = settings()
+    assert (loaded.host, loaded.allowed_hosts) == ("0.0.0.0", ["robot", "robot:*"])
+    monkeypatch.setenv("PERCEPTION_DEPLOYMENT", "")
+    assert settings().host == "127.0.0.1"
 
 
 def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_PORT", "")
-    assert load_settings().port == 9202
+    assert settings().port == 9202
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("override", "said"),
     [
-        ("histroy_depth: 3", "histroy_depth"),
-        ("history_depth: many", "history_depth = 'many'"),
-        ("history_depth: 0", "greater than or equal to 1"),
-        ("topic_patterns: [vision]", "a topic begins with '/'"),
-        ("render: {max_chars: 1}", "render.max_chars = 1"),
-        ("host: 0.0.0.0", "host = '0.0.0.0'"),
-        ("- a\n- b", "must hold keys and values"),
-        ("port: [", "cannot be read"),
+        ("histroy_depth=3", "histroy_depth"),
+        ("+histroy_depth=3", "histroy_depth = 3: Extra inputs are not permitted"),
+        ("history_depth=many", "history_depth = 'many'"),
+        ("history_depth=0", "greater than or equal to 1"),
+        ("topic_patterns=[vision]", "a topic begins with '/'"),
+        ("render.max_chars=1", "render.max_chars = 1"),
+        ("+render.colour=red", "render.colour"),
+        ("tasks=telepathy", "ros_service"),
+        ("tasks.timeout_s=soon", "tasks.timeout_s = 'soon'"),
+        ("tasks.timeout_s=-1", "tasks.timeout_s = -1"),
+        ("+tasks.retries=3", "tasks.retries = 3: unknown"),
+        ("tasks._target_=nobody.Here", "nobody"),
+        ("tasks._target_=os.nothing", "nothing"),
+        ("host=0.0.0.0", "needs allowed_hosts and PERCEPTION_AUTH_TOKEN"),
+        ("allowed_origins=[console]", "allowed_origins"),
+        ("deployment=moon", "network"),
+        ("port=[", "cannot be composed"),
     ],
 )
-def test_a_mistake_is_told_with_key_value_and_what_is_allowed(
-    tmp_path: Path, text: str, said: str
-) -> None:
-    file = tmp_path / "buffer.yaml"
-    file.write_text(text)
+def test_a_mistake_is_told_with_key_value_and_what_is_allowed(override: str, said: str) -> None:
     with pytest.raises(ConfigError) as error:
-        load_settings(file)
+        settings(override)
     assert said in str(error.value)
+
+
+def test_a_mistake_in_a_file_is_told_with_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "buffer.yaml"
+    text = (config_dirs()[0] / "buffer.yaml").read_text()
+    file.write_text(text.replace("history_depth: 10", "history_depth: none"))
+    with pytest.raises(ConfigError) as error:
+        settings(config_dir=tmp_path)
+    assert "history_depth = 'none': Input should be a valid integer" in str(error.value)
     assert str(file) in str(error.value)
+    file.write_text("port: [")
+    with pytest.raises(ConfigError, match="cannot be composed"):
+        settings(config_dir=tmp_path)
+    with pytest.raises(ConfigError, match="is no folder"):
+        settings(config_dir=tmp_path / "nowhere")
 
 
-def test_a_missing_file_is_told_by_its_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nope\.yaml cannot be read"):
-        load_settings(tmp_path / "nope.yaml")
-
-
-def test_secrets_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("missing", ["RVC_CALLBACK_URL", "RVC_EVENT_SECRET"])
+def test_a_preset_that_needs_a_secret_refuses_to_go_without(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RVC_CALLBACK_URL", "http://127.0.0.1:1/x")
     monkeypatch.setenv("RVC_EVENT_SECRET", "SEKRET")
-    settings: Any = load_settings()
-    assert settings.event_secret.get_secret_value() == "SEKRET"
-    assert "SEKRET" not in repr(settings)
+    assert settings("deployment=robot").event_secrets == ["SEKRET"]
+    monkeypatch.delenv(missing)
+    with pytest.raises(ConfigError, match=f"{missing} is unset"):
+        settings("deployment=robot")
+    monkeypatch.setenv(missing, "")
+    with pytest.raises(ConfigError) as error:
+        settings("deployment=robot")
+    assert "SEKRET" not in str(error.value)
+
+
+def test_secrets_show_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RVC_EVENT_SECRET", "SEKRET, SEKRET2")
+    monkeypatch.setenv("PERCEPTION_AUTH_TOKEN", "SEKRET")
+    monkeypatch.setenv("RVC_CALLBACK_URL", "http://brain/x?token=SEKRET")
+    loaded = settings()
+    assert loaded.event_secrets == ["SEKRET", "SEKRET2"]
+    assert "SEKRET" not in str(loaded.shown())
+    monkeypatch.setenv("RVC_CALLBACK_URL", "no url?token=SEKRET")
+    with pytest.raises(ConfigError) as error:
+        settings()
+    assert "SEKRET" not in str(error.value)
+    assert "RVC_CALLBACK_URL" in str(error.value)
+
+
+def test_what_is_in_force_is_shown_with_its_origin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCP_PORT", "1")
+    loaded, origins = load_settings(["history_depth=4", "tasks.timeout_s=1"])
+    assert loaded.shown()["history_depth"] == "4"
+    assert origins.of("port") == "environment MCP_PORT"
+    assert origins.of("history_depth") == "command line"
+    assert origins.of("tasks.timeout_s") == "command line"
+    assert origins.of("tasks.service").endswith("tasks/ros_service.yaml")
+    assert origins.of("retention_s").endswith("config/buffer.yaml")
+    assert origins.of("ros_domain_id") == "default"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Self
 
+from mcp_perception_buffer.component import Timeout  # noqa: TC001  # evaluated at start-up
 from mcp_perception_buffer.errors import ConfigError
 from mcp_perception_buffer.events.base import Event, EventSink
 from robot_mcp_kit import EventPoster, Outcome
@@ -21,7 +22,7 @@ class WebhookSink(EventSink):
         url: str,
         *,
         secrets: Sequence[str],
-        timeout_s: float = 10.0,
+        timeout_s: Timeout = 10.0,
         wall_clock_s: Callable[[], float] = time.time,
     ) -> None:
         """Prepare; nothing is sent before it is entered.

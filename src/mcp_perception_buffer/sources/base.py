@@ -12,6 +12,15 @@ if TYPE_CHECKING:
 class Source(abc.ABC):
     """Delivers raw messages into a buffer for as long as it runs."""
 
+    @staticmethod
+    @abc.abstractmethod
+    def find_definition(type_name: str) -> str:
+        """Return the `.msg` text of a type that this source may deliver.
+
+        Raises:
+            UnknownTypeError: it is not installed.
+        """
+
     @abc.abstractmethod
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Deliver until cancelled, then release everything; call once.
@@ -28,3 +37,7 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def last_beat_ns(self) -> int:
         """When the source last showed a sign of life, on `time.monotonic_ns`."""
+
+    def network(self) -> dict[str, str]:
+        """Say where it listens, by names that a person knows; empty where there is no network."""
+        return {}

@@ -1,40 +1,41 @@
 """The ROS 2 node: subscriptions that follow the graph.
 
-Callbacks hand raw CDR bytes to the stream's `Ingest`. Reconciling keeps the set of subscriptions
-equal to what is published under the watched prefixes.
+Reconciling keeps the set of streams equal to what is published under the watched prefixes. What
+is wrong with one topic is reported and costs the others nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
-import sys
 import time
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import rclpy
 import structlog
 from rclpy.context import Context
-from rclpy.event_handler import SubscriptionEventCallbacks
 from rclpy.node import Node
-from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
+from rclpy.utilities import get_rmw_implementation_identifier
 
 from mcp_perception_buffer.decode import Decoder
-from mcp_perception_buffer.errors import SourceUnavailableError, UnknownTypeError
-from mcp_perception_buffer.ingest import Ingest
-from mcp_perception_buffer.model import StreamInfo, Unsupported
+from mcp_perception_buffer.errors import SourceUnavailableError
+from mcp_perception_buffer.model import Unsupported
 from mcp_perception_buffer.sources.base import Source
 from mcp_perception_buffer.sources.ros_executor import AsyncioExecutor
+from mcp_perception_buffer.sources.ros_stream import LATCHED, Request, RosStream
+from mcp_perception_buffer.sources.ros_types import (
+    installed_definition,
+    is_foreign,
+    why_not_loadable,
+)
+from mcp_perception_buffer.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
 
     from rclpy.client import Client
-    from rclpy.subscription import Subscription
+    from rclpy.topic_endpoint_info import TopicEndpointInfo
 
     from mcp_perception_buffer.buffer import Buffer
     from mcp_perception_buffer.topics import TopicFilter
@@ -46,17 +47,10 @@ LOOK_INTERVAL_S = 0.2
 # How long after start-up a graph query may still miss what is there.
 DISCOVERY_S = 3.0
 HEARTBEAT_INTERVAL_S = 1.0
-# Messages that DDS holds for us between two wakes; of images only the newest is of interest.
-QOS_DEPTH = 32
-IMAGE_QOS_DEPTH = 1
 
 
-@dataclass(slots=True)
-class _Live:
-    info: StreamInfo
-    qos: tuple[ReliabilityPolicy, DurabilityPolicy]
-    subscription: Subscription[Any]
-    consumer: asyncio.Task[None]
+class PartEndedError(RuntimeError):
+    """A task that must run as long as the source does has ended; the text names it."""
 
 
 class RosSource(Source):
@@ -85,18 +79,31 @@ class RosSource(Source):
         self._reconcile_interval_s = reconcile_interval_s
         self._ros_args = list(ros_args)
         self._decoder = decoder or Decoder(installed_definition)
-        self._live: dict[str, _Live] = {}
+        self._live: dict[str, RosStream] = {}
         self._executor: AsyncioExecutor | None = None
         self._node: Node | None = None
         self._clients: dict[str, Client[Any, Any]] = {}
+        self._tasks = asyncio.TaskGroup()
+        self._required: set[asyncio.Task[None]] = set()
+        self._ended = asyncio.Queue[str]()
+        self._network: dict[str, str] = {}
         self._warned: set[Unsupported] = set()
         self._graph: list[tuple[str, list[str]]] = []
         self._wanted: list[tuple[str, tuple[str, ...]]] = []
+
+    @staticmethod
+    def find_definition(type_name: str) -> str:
+        """See `installed_definition`."""
+        return installed_definition(type_name)
 
     @property
     def last_beat_ns(self) -> int:
         """When the executor last went through a full wake."""
         return self._executor.last_spin_ns if self._executor else 0
+
+    def network(self) -> dict[str, str]:
+        """See `Source.network`."""
+        return dict(self._network)
 
     async def call_service(
         self, service_type: Any, name: str, request: Any, *, timeout_s: float
@@ -138,29 +145,45 @@ class RosSource(Source):
         executor = self._executor = AsyncioExecutor(context=context)
         executor.add_node(node)
         self._node = node
+        self._network = _network(context)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(executor.run(), name="executor")
-                tasks.create_task(self._beat(executor), name="heartbeat")
-                tasks.create_task(self._follow_graph(node, tasks, on_ready), name="reconcile")
+            async with self._tasks as tasks:
+                tasks.create_task(self._fail_with_parts(), name="supervise")
+                self._spawn(executor.run(), "executor")
+                self._spawn(self._beat(executor), "heartbeat")
+                self._spawn(self._follow_graph(node, on_ready), "reconcile")
         finally:
             executor.shutdown()
-            for live in self._live.values():
-                node.destroy_subscription(live.subscription)
+            for stream in self._live.values():
+                stream.close()
             self._live.clear()
             self._node = None
             self._clients.clear()
             node.destroy_node()
             context.try_shutdown()
 
+    def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run a task without which the source must not go on."""
+        task = self._tasks.create_task(coroutine, name=name)
+        self._required.add(task)
+        task.add_done_callback(self._note_end)
+        return task
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        if task in self._required:
+            self._required.discard(task)
+            self._ended.put_nowait(task.get_name())
+
+    async def _fail_with_parts(self) -> None:
+        # The task group minds failures, but neither a plain return nor a stray cancel.
+        raise PartEndedError(f"{await self._ended.get()} ended")
+
     async def _beat(self, executor: AsyncioExecutor) -> None:
         while True:
             executor.ping()
             await asyncio.sleep(HEARTBEAT_INTERVAL_S)
 
-    async def _follow_graph(
-        self, node: Node, tasks: asyncio.TaskGroup, on_ready: Callable[[], None]
-    ) -> None:
+    async def _follow_graph(self, node: Node, on_ready: Callable[[], None]) -> None:
         started = time.monotonic()
         if self._topics.camera_topic is not None:  # reported even if it never appears
             camera = self._topics.classify(self._topics.camera_topic, "")
@@ -173,7 +196,7 @@ class RosSource(Source):
             self._buffer.discovering = now - started < DISCOVERY_S
             wanted = self._look(node)
             if wanted != seen or now >= next_full:
-                complete = self._reconcile(node, tasks, [topic for topic, _, _ in wanted])
+                complete = self._reconcile(node, [topic for topic, _, _ in wanted])
                 self._buffer.expire()
                 # What could not be subscribed to is tried again at the next look.
                 seen = wanted if complete else None
@@ -193,8 +216,8 @@ class RosSource(Source):
             ]
         return [(topic, types, node.count_publishers(topic)) for topic, types in self._wanted]
 
-    def _reconcile(self, node: Node, tasks: asyncio.TaskGroup, wanted: list[str]) -> bool:
-        """Make subscriptions equal to what is published; False if one has to be tried again."""
+    def _reconcile(self, node: Node, wanted: list[str]) -> bool:
+        """Make streams equal to what is published; False if one has to be tried again."""
         complete = True
         unsupported: list[Unsupported] = []
         published: set[str] = set()
@@ -203,80 +226,91 @@ class RosSource(Source):
             if not publishers:
                 continue  # only subscribers, perhaps we ourselves
             published.add(topic)
-            type_name, conflicts = self._choose_type(topic, {p.topic_type for p in publishers})
+            type_name, conflicts = self._choose_type(topic, publishers)
             unsupported += conflicts
             if type_name is None:
+                if topic in self._live:
+                    self._close(topic)
+                    self._buffer.set_publishers(topic, 0)
                 continue
-            info = self._topics.classify(topic, type_name)
-            assert info is not None  # `wanted` holds classified topics
-            matching = [p for p in publishers if p.topic_type == type_name]
-            qos = _matching_qos([p.qos_profile for p in matching])
-            self._buffer.open(info, publishers=len(matching))
-            live = self._live.get(topic)
-            if live is not None and (live.info != info or live.qos != qos):
-                self._close(node, topic)
-                live = None
-            if live is None:
-                try:
-                    self._subscribe(node, tasks, info, qos)
-                except Exception as error:  # rcl's own types; the other topics go on
-                    unsupported.append(Unsupported(topic, type_name, f"cannot subscribe: {error}"))
-                    complete = False
+            try:
+                self._follow_publishers(node, topic, type_name, publishers)
+            except Exception as error:  # rcl's own types; the other topics go on
+                unsupported.append(
+                    self._unsupported(topic, type_name, f"cannot subscribe: {error}")
+                )
+                complete = False
         for topic in self._live.keys() - published:
-            self._close(node, topic)
+            self._close(topic)
             self._buffer.set_publishers(topic, 0)
         self._report(unsupported)
         return complete
 
-    def _choose_type(self, topic: str, types: set[str]) -> tuple[str | None, list[Unsupported]]:
+    def _follow_publishers(
+        self, node: Node, topic: str, type_name: str, publishers: list[TopicEndpointInfo]
+    ) -> None:
+        info = self._topics.classify(topic, type_name)
+        assert info is not None  # only wanted topics are followed
+        readable = [p for p in publishers if p.topic_type == type_name and not _foreign(p)]
+        offered = [p.qos_profile for p in readable]
+        request = Request.matching(offered)
+        self._buffer.open(info, publishers=len(readable))
+        stream = self._live.get(topic)
+        if stream is not None and (stream.info != info or stream.request != request):
+            self._close(topic)
+            stream = None
+        if stream is None:
+            stream = RosStream(node, self._buffer, info, request, self._spawn)
+            self._live[topic] = stream
+        if any(p.durability == LATCHED.durability for p in offered):
+            stream.fetch_latched()
+        stream.update()
+
+    def _choose_type(
+        self, topic: str, publishers: list[TopicEndpointInfo]
+    ) -> tuple[str | None, list[Unsupported]]:
         """Pick the type to read of those published on one topic; the same one every time."""
         live = self._live.get(topic)
         current = live.info.type if live else None
-        reasons = {}
-        for type_name in sorted(types, key=lambda name: (name != current, name)):
-            info = self._topics.classify(topic, type_name)
-            reasons[type_name] = info and (
-                self._decoder.why_unsupported(info.kind, type_name) or _why_not_loadable(type_name)
+        variants = {(_foreign(p), p.topic_type != current, p.topic_type) for p in publishers}
+        reasons = {
+            (foreign, type_name): self._why_unreadable(topic, type_name, foreign)
+            for foreign, _, type_name in sorted(variants)
+        }
+        chosen = next((variant for variant, reason in reasons.items() if not reason), None)
+        return chosen[1] if chosen else None, [
+            self._unsupported(
+                topic,
+                variant[1],
+                reason or f"conflict: {chosen and chosen[1]} is read from this topic",
             )
-        readable = [type_name for type_name, reason in reasons.items() if not reason]
-        chosen = readable[0] if readable else None
-        return chosen, [
-            Unsupported(topic, type_name, reason or f"conflict: {chosen} is read from this topic")
-            for type_name, reason in reasons.items()
-            if type_name != chosen
+            for variant, reason in reasons.items()
+            if variant != chosen
         ]
 
-    def _subscribe(
-        self,
-        node: Node,
-        tasks: asyncio.TaskGroup,
-        info: StreamInfo,
-        qos: tuple[ReliabilityPolicy, DurabilityPolicy],
-    ) -> None:
-        ingest = Ingest(info, self._buffer)
-        subscription = node.create_subscription(
-            _load_type(info.type),
-            info.topic,
-            ingest.offer,
-            QoSProfile(
-                history=HistoryPolicy.KEEP_LAST,
-                depth=IMAGE_QOS_DEPTH if info.kind.is_image else QOS_DEPTH,
-                reliability=qos[0],
-                durability=qos[1],
-            ),
-            raw=True,
-            # Each event would be one more entry in every wait; the graph says the same.
-            event_callbacks=SubscriptionEventCallbacks(use_default_callbacks=False),
-        )
-        consumer = tasks.create_task(ingest.run(), name=f"consume:{info.topic}")
-        self._live[info.topic] = _Live(info, qos, subscription, consumer)
-        log.info("stream_opened", topic=info.topic, type=info.type, kind=info.kind)
+    def _why_unreadable(self, topic: str, type_name: str, foreign: bool) -> str | None:
+        if foreign:
+            return (
+                f"its publisher defines {type_name} otherwise than it is installed here; install"
+                " the same version of the package on both sides"
+            )
+        info = self._topics.classify(topic, type_name)
+        assert info is not None  # only wanted topics are looked at
+        try:
+            return self._decoder.why_unsupported(info.kind, type_name) or why_not_loadable(
+                type_name
+            )
+        except Exception as error:  # a broken package may raise anything when it is loaded
+            return f"{type_name} cannot be loaded: {type(error).__name__}: {error}"
 
-    def _close(self, node: Node, topic: str) -> None:
-        live = self._live.pop(topic)
-        live.consumer.cancel()
-        node.destroy_subscription(live.subscription)
-        log.info("stream_closed", topic=topic)
+    def _unsupported(self, topic: str, type_name: str, reason: str) -> Unsupported:
+        info = self._topics.classify(topic, type_name)
+        return Unsupported(topic, type_name, one_line(reason, 300), info.skill if info else "")
+
+    def _close(self, topic: str) -> None:
+        stream = self._live.pop(topic)
+        self._required.discard(stream.consumer)
+        stream.close()
 
     def _report(self, unsupported: list[Unsupported]) -> None:
         self._buffer.unsupported = tuple(unsupported)
@@ -287,43 +321,16 @@ class RosSource(Source):
         self._warned = set(unsupported)
 
 
-def _matching_qos(profiles: list[QoSProfile]) -> tuple[ReliabilityPolicy, DurabilityPolicy]:
-    """Ask for what all publishers offer: a stronger request would match none of the weaker."""
-    reliable = all(p.reliability == ReliabilityPolicy.RELIABLE for p in profiles)
-    latched = all(p.durability == DurabilityPolicy.TRANSIENT_LOCAL for p in profiles)
-    return (
-        ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT,
-        DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE,
-    )
+def _foreign(publisher: TopicEndpointInfo) -> bool:
+    return is_foreign(publisher.topic_type, str(publisher.topic_type_hash))
 
 
-def _load_type(type_name: str) -> Any:
-    package, _, name = type_name.partition("/msg/")
-    return getattr(importlib.import_module(f"{package}.msg"), name)
-
-
-def _why_not_loadable(type_name: str) -> str | None:
-    try:
-        _load_type(type_name)
-    except (ImportError, AttributeError) as error:
-        return f"{type_name} cannot be loaded: {error}"
-    return None
-
-
-def installed_definition(type_name: str) -> str:
-    """Read a type's `.msg` file from the ROS installation.
-
-    The sourced prefixes come first; ROS wheels put theirs into the Python environment itself.
-
-    Raises:
-        UnknownTypeError: no prefix holds it.
-    """
-    package, _, name = type_name.partition("/msg/")
-    prefixes = [p for p in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep) if p]
-    for prefix in (*prefixes, sys.prefix):
-        path = Path(prefix, "share", package, "msg", f"{name}.msg")
-        if name.isidentifier() and path.is_file():
-            return path.read_text(encoding="utf-8")
-    raise UnknownTypeError(
-        f"no definition of {type_name} is installed; install the package {package or type_name}"
-    )
+def _network(context: Context) -> dict[str, str]:
+    environ = os.environ
+    reach = "LOCALHOST" if environ.get("ROS_LOCALHOST_ONLY") == "1" else "SUBNET"
+    return {
+        "domain id": str(context.get_domain_id()),
+        "middleware": get_rmw_implementation_identifier(),
+        "discovery range": environ.get("ROS_AUTOMATIC_DISCOVERY_RANGE", reach),
+        "transports": environ.get("FASTDDS_BUILTIN_TRANSPORTS", "default"),
+    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mcp_perception_buffer.component import Timeout  # noqa: TC001  # evaluated at start-up
 from mcp_perception_buffer.tasks.base import Task, TaskSource, TaskSourceError
 from mcp_perception_buffer.text import one_line
 from ros2_vision_interfaces.srv import ListVisionTasks
@@ -21,7 +22,7 @@ class RosTaskSource(TaskSource):
     """Asks a `ros2_vision_interfaces/srv/ListVisionTasks` service."""
 
     def __init__(
-        self, source: RosSource, *, service: str = SERVICE, timeout_s: float = 2.0
+        self, source: RosSource, *, service: str = SERVICE, timeout_s: Timeout = 2.0
     ) -> None:
         """Ask `service`, at most `timeout_s` a call, once `source` runs."""
         self._source = source

@@ -1,0 +1,131 @@
+"""Why is there no data? Snapshot and surroundings -> one line a finding, with what to do; pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mcp_perception_buffer.findings import Finding, stream_findings
+from mcp_perception_buffer.model import Kind, Status
+from mcp_perception_buffer.render import unknown_skill
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mcp_perception_buffer.model import Snapshot
+    from mcp_perception_buffer.results import DiagnosisResult
+
+# One screen; what does not fit is the least important.
+MAX_CHECKS = 20
+# Beyond this, signatures come close to the five minutes that receivers usually tolerate.
+MAX_SKEW_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class BrainStatus:
+    """How the receiver of events is doing, as far as the last attempts tell."""
+
+    reachable: bool | None  # None: nothing has been sent yet
+    reason: str | None = None  # why it is not reachable
+    clock_skew_s: float | None = None  # its clock minus ours; None: not known
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all streams depend on together."""
+
+    network: Mapping[str, str] = field(default_factory=dict)  # such as {"domain id": "0"}
+    brain: BrainStatus | None = None  # None: no events are sent
+
+
+def explain(
+    snapshot: Snapshot, skill: str, surroundings: Surroundings, wall_clock_s: float
+) -> DiagnosisResult:
+    """Say what keeps a skill's data from arriving, or that nothing does.
+
+    Args:
+        snapshot: as of now.
+        skill: its name, as `list_streams` has it.
+        surroundings: what its topics depend on besides their publishers.
+        wall_clock_s: Unix time of the snapshot.
+
+    Raises:
+        UnknownSkillError: nothing was ever published under that name.
+    """
+    own = list(_topics(snapshot, skill, wall_clock_s))
+    if not own:
+        where = ", ".join(f"{name} {value}" for name, value in surroundings.network.items())
+        raise unknown_skill(
+            snapshot,
+            "Nothing was ever published under that name: check the name, that its node runs, and"
+            f" that it runs in the same domain ({where or 'ROS_DOMAIN_ID'}).",
+        )
+    found = [*own, *_camera(snapshot, wall_clock_s), *_around(snapshot, surroundings)]
+    found.sort(key=lambda line: list(Status).index(line[1].status))
+    subject, worst = found[0]
+    well = worst.status is Status.OK
+    return {
+        "skill": skill,
+        "summary": "All is well: data arrives." if well else f"{subject}: {worst.text}",
+        "checks": [
+            {"subject": name, "status": said.status, "finding": said.text, "advice": said.advice}
+            for name, said in found[:MAX_CHECKS]
+        ],
+    }
+
+
+def _topics(snapshot: Snapshot, skill: str, wall_clock_s: float) -> Iterator[tuple[str, Finding]]:
+    read = set()
+    for view in snapshot.streams:
+        if view.info.skill == skill and view.info.kind is not Kind.CAMERA:
+            read.add(view.info.topic)
+            for finding in stream_findings(view, snapshot.freshness_window_s, wall_clock_s):
+                yield view.info.topic, finding
+    for entry in snapshot.unsupported:
+        if entry.skill == skill:
+            status = Status.WARNING if entry.topic in read else Status.PROBLEM
+            advice = "once that is mended it is picked up within seconds, without a restart"
+            yield entry.topic, Finding(status, f"{entry.type} is not read: {entry.reason}", advice)
+
+
+def _camera(snapshot: Snapshot, wall_clock_s: float) -> Iterator[tuple[str, Finding]]:
+    for view in snapshot.streams:
+        if view.info.kind is Kind.CAMERA:
+            for finding in stream_findings(view, snapshot.freshness_window_s, wall_clock_s):
+                # The skill's data may come from elsewhere, so it is not itself the answer.
+                status = max(finding.status, Status.WARNING, key=list(Status).index)
+                yield view.info.topic, finding._replace(status=status)
+
+
+def _around(snapshot: Snapshot, surroundings: Surroundings) -> Iterator[tuple[str, Finding]]:
+    if snapshot.discovering:
+        yield "network", Finding(Status.WARNING, "still discovering", "ask again in a few seconds")
+    if surroundings.network:
+        where = ", ".join(f"{name} {value}" for name, value in surroundings.network.items())
+        yield "network", Finding(Status.OK, where, "publishers must have the same")
+    brain = surroundings.brain
+    if brain is None:
+        return
+    if brain.reachable is False:
+        yield (
+            "brain",
+            Finding(
+                Status.WARNING,
+                f"events are not delivered: {brain.reason or 'no answer'}",
+                "start the brain, and check RVC_CALLBACK_URL and RVC_EVENT_SECRET on both sides",
+            ),
+        )
+    elif brain.reachable:
+        yield "brain", Finding(Status.OK, "takes events")
+    else:
+        yield "brain", Finding(Status.OK, "no event has been sent yet")
+    if brain.clock_skew_s is not None and abs(brain.clock_skew_s) > MAX_SKEW_S:
+        side = "ahead of" if brain.clock_skew_s > 0 else "behind"
+        yield (
+            "brain",
+            Finding(
+                Status.WARNING,
+                f"its clock is {abs(brain.clock_skew_s):.0f} s {side} ours",
+                "synchronise the clocks (chrony), or signed events will be refused",
+            ),
+        )

@@ -1,0 +1,182 @@
+"""One topic's subscription: QoS that all its publishers can meet, losses counted, events shown.
+
+Its callback hands raw CDR bytes to the stream's `Ingest`, whose consumer fills the buffer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import structlog
+from rclpy.event_handler import (
+    QoSSubscriptionEventType,
+    SubscriptionEventCallbacks,
+    UnsupportedEventTypeError,
+)
+from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
+from rclpy.qos import (
+    DurabilityPolicy,
+    HistoryPolicy,
+    QoSProfile,
+    ReliabilityPolicy,
+    qos_policy_name_from_kind,
+)
+
+from mcp_perception_buffer.ingest import Ingest
+from mcp_perception_buffer.model import Link
+from mcp_perception_buffer.sources.ros_types import load_type
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Coroutine, Sequence
+
+    from rclpy.node import Node
+    from rclpy.subscription import Subscription
+
+    from mcp_perception_buffer.buffer import Buffer
+    from mcp_perception_buffer.model import StreamInfo
+
+log = structlog.get_logger(__name__)
+
+# Messages that DDS holds for us between two wakes; of images only the newest is of interest.
+QOS_DEPTH = 32
+IMAGE_QOS_DEPTH = 1
+# How long latched messages may take to arrive where other publishers are not latched.
+LATCHED_WAIT_S = 2.0
+# Publishers of one topic whose sequence numbers are followed; then counting begins anew.
+MAX_PUBLISHERS = 64
+
+
+class Request(NamedTuple):
+    """The QoS that a subscription asks for."""
+
+    reliability: ReliabilityPolicy
+    durability: DurabilityPolicy
+
+    @classmethod
+    def matching(cls, offered: Sequence[QoSProfile]) -> Request:
+        """Ask for what all publishers offer: a stronger one would match none of the weaker."""
+        reliable = all(p.reliability == ReliabilityPolicy.RELIABLE for p in offered)
+        latched = all(p.durability == DurabilityPolicy.TRANSIENT_LOCAL for p in offered)
+        return cls(
+            ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT,
+            DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE,
+        )
+
+    def profile(self, depth: int) -> QoSProfile:
+        """Return it in full; discovery reports no usable history."""
+        return QoSProfile(
+            history=HistoryPolicy.KEEP_LAST,
+            depth=depth,
+            reliability=self.reliability,
+            durability=self.durability,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.reliability.name}, {self.durability.name}".lower().replace("_", " ")
+
+
+LATCHED = Request(ReliabilityPolicy.RELIABLE, DurabilityPolicy.TRANSIENT_LOCAL)
+
+
+class RosStream:
+    """Subscribed from its making until `close`."""
+
+    def __init__(
+        self,
+        node: Node,
+        buffer: Buffer,
+        info: StreamInfo,
+        request: Request,
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
+        """Subscribe, and let `spawn` run the consumer, by name.
+
+        Raises:
+            Exception: one of rcl's own types, when it cannot be subscribed to.
+        """
+        self._node = node
+        self._buffer = buffer
+        self.info = info
+        self.request = request
+        self._ingest = Ingest(info, buffer)
+        self._numbers: dict[bytes, int] = {}
+        known = buffer.view(info.topic)
+        self._heard = known is not None and known.received > 0
+        self._latched: Subscription[Any] | None = None
+        self._latched_until: float | None = None
+        self._subscription = self._subscribe(request, self._take)
+        self._incompatible: Any = None
+        # Only ever asked: waited for, each would be one more entry in every wait set.
+        with contextlib.suppress(UnsupportedEventTypeError):
+            self._incompatible = _rclpy.EventHandle(
+                self._subscription.handle,
+                QoSSubscriptionEventType.RCL_SUBSCRIPTION_REQUESTED_INCOMPATIBLE_QOS,
+            )
+        self._mismatch: str | None = None
+        self.consumer = spawn(self._ingest.run(), f"consume:{info.topic}")
+        log.info("stream_opened", topic=info.topic, type=info.type, qos=str(request))
+
+    def fetch_latched(self) -> None:
+        """Also take what latched publishers said before, although others are not latched.
+
+        Such a topic can only be subscribed to as volatile, which leaves these messages out.
+        """
+        volatile = self.request.durability != LATCHED.durability
+        if volatile and not self._heard and self._latched_until is None:
+            self._latched_until = time.monotonic() + LATCHED_WAIT_S
+            self._latched = self._subscribe(LATCHED, self._take_latched)
+
+    def update(self) -> None:
+        """Tell the buffer how the subscription stands with its publishers."""
+        if self._latched is not None and time.monotonic() > (self._latched_until or 0.0):
+            self._node.destroy_subscription(self._latched)
+            self._latched = None
+        if self._incompatible is not None:
+            with self._incompatible:
+                event = self._incompatible.take_event()
+            if event is not None and event.total_count_change:
+                self._mismatch = qos_policy_name_from_kind(event.last_policy_kind).lower()
+                log.warning("qos_incompatible", topic=self.info.topic, policy=self._mismatch)
+        matched = self._subscription.get_publisher_count()
+        self._buffer.set_link(self.info.topic, Link(matched, str(self.request), self._mismatch))
+
+    def close(self) -> None:
+        """Unsubscribe and end the consumer."""
+        self.consumer.cancel()
+        if self._incompatible is not None:
+            self._incompatible.destroy_when_not_in_use()
+        for subscription in (self._latched, self._subscription):
+            if subscription is not None:
+                self._node.destroy_subscription(subscription)
+        log.info("stream_closed", topic=self.info.topic)
+
+    def _subscribe(self, request: Request, callback: Callable[..., None]) -> Subscription[Any]:
+        return self._node.create_subscription(
+            load_type(self.info.type),
+            self.info.topic,
+            callback,
+            request.profile(IMAGE_QOS_DEPTH if self.info.kind.is_image else QOS_DEPTH),
+            raw=True,
+            event_callbacks=SubscriptionEventCallbacks(use_default_callbacks=False),
+        )
+
+    def _take(self, cdr: bytes, message_info: dict[str, Any]) -> None:
+        self._heard = True
+        # The gaps show every loss, in the network or in DDS; not every middleware tells them.
+        gid, number = message_info.get("publisher_gid"), message_info["publication_sequence_number"]
+        if gid is not None and number is not None:
+            publisher = gid["data"]
+            last = self._numbers.get(publisher)
+            if last is None and len(self._numbers) >= MAX_PUBLISHERS:
+                self._numbers.clear()
+            if last is not None and number > last + 1:
+                self._buffer.count_lost(self.info.topic, number - last - 1)
+            self._numbers[publisher] = number
+        self._ingest.offer(cdr)
+
+    def _take_latched(self, cdr: bytes) -> None:
+        if not self._heard:  # else it would come after what is newer
+            self._ingest.offer(cdr)

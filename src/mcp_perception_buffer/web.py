@@ -1,0 +1,208 @@
+"""The HTTP side: routes, who may call, and the server itself.
+
+Probes are open to everybody and tell nothing private; everything else passes the gate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+import structlog
+import uvicorn
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from mcp_perception_buffer.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mcp.server.mcpserver import MCPServer
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.routing import BaseRoute
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from mcp_perception_buffer.buffer import Buffer
+    from mcp_perception_buffer.health import Health
+    from mcp_perception_buffer.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+# Long-lived streams (SSE) would otherwise hold a stop back for ever.
+SHUTDOWN_GRACE_S = 2
+# Beyond this many at once a caller is told to come again, instead of growing the queue.
+MAX_CONNECTIONS = 1000
+
+PROBES = ("/healthz", "/livez", "/readyz")
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+# What the MCP transports send and answer with besides the usual.
+MCP_REQUEST_HEADERS = (
+    *("authorization", "content-type", "last-event-id"),
+    *("mcp-method", "mcp-name", "mcp-protocol-version", "mcp-session-id"),
+)
+MCP_RESPONSE_HEADERS = ("mcp-session-id", "mcp-protocol-version", "www-authenticate")
+
+
+def mcp_routes(mcp: MCPServer, settings: Settings) -> list[BaseRoute]:
+    """Return the routes of streamable HTTP and SSE; only callers of known hosts get in."""
+    names = [f"{name}:*" for name in LOOPBACK_NAMES]
+    security = TransportSecuritySettings(
+        enable_dns_rebinding_protection=True,
+        allowed_hosts=[*names, *settings.allowed_hosts],
+        allowed_origins=[*(f"http://{name}" for name in names), *settings.allowed_origins],
+    )
+    # Without sessions a restart of this service costs a client nothing.
+    http = mcp.streamable_http_app(
+        stateless_http=True, json_response=True, transport_security=security
+    )
+    [endpoint] = [route.endpoint for route in http.routes if isinstance(route, Route)]
+    sse = mcp.sse_app(transport_security=security)
+    # A route each, or `/mcp/` would answer with a redirect that some clients do not follow.
+    return [Route("/mcp", endpoint), Route("/mcp/", endpoint), *sse.routes]
+
+
+def probe_routes(buffer: Buffer, health: Health) -> list[BaseRoute]:
+    """Return the routes of the Kubernetes-style probes."""
+
+    async def live(request: Request) -> JSONResponse:
+        status, body = health.live(buffer.snapshot())
+        return JSONResponse(body, status)
+
+    async def ready(request: Request) -> JSONResponse:
+        status, body = health.readiness()
+        return JSONResponse(body, status)
+
+    return [Route("/healthz", live), Route("/livez", live), Route("/readyz", ready)]
+
+
+def middleware(settings: Settings) -> list[Middleware]:
+    """Return what stands before the routes: CORS for known origins, then the token."""
+    token = settings.auth_token.get_secret_value() if settings.auth_token else None
+    return [
+        Middleware(
+            CORSMiddleware,
+            allow_origins=settings.allowed_origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=MCP_REQUEST_HEADERS,
+            expose_headers=MCP_RESPONSE_HEADERS,
+        ),
+        Middleware(Gate, token=token),
+    ]
+
+
+class Gate:
+    """Asks for the bearer token, where one is set, and explains refusals in the log."""
+
+    def __init__(self, app: ASGIApp, token: str | None) -> None:
+        self._app = app
+        self._expected = f"Bearer {token}".encode() if token else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http" or scope["path"] in PROBES:
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        given = headers.get("authorization", "").encode()
+        if self._expected is not None and not hmac.compare_digest(given, self._expected):
+            log.warning("caller_refused", reason="no or wrong bearer token")
+            answer = JSONResponse(
+                {"error": "a bearer token is needed"}, 401, {"WWW-Authenticate": "Bearer"}
+            )
+            await answer(scope, receive, send)
+            return
+
+        async def explain(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] in (403, 421):
+                name, setting = (
+                    ("host", "allowed_hosts") if message["status"] == 421 else
+                    ("origin", "allowed_origins")
+                )  # fmt: skip
+                shown = headers.get(name, "")[:100]
+                log.warning("caller_refused", reason=f"foreign {name} {shown!r}",
+                            hint=f"add it to {setting} if it is yours")  # fmt: skip
+            await send(message)
+
+        await self._app(scope, receive, explain)
+
+
+async def serve_http(
+    settings: Settings, make_app: Callable[[Settings, Callable[[], None]], Starlette]
+) -> bool:
+    """Serve over HTTP until a signal comes; False if the service ended by a failure instead.
+
+    Args:
+        settings: where to listen, and everything for `make_app`.
+        make_app: makes the application from the settings and what to call when it has failed.
+
+    Raises:
+        ConfigError: the port is taken.
+        SourceUnavailableError: ROS could not be started.
+    """
+    failed = False
+
+    def fail() -> None:
+        nonlocal failed
+        failed = http.should_exit = True
+
+    app = make_app(settings, fail)
+    http = _Server(
+        uvicorn.Config(
+            app,
+            lifespan="off",  # entered below, so that its errors reach the caller as they are
+            log_config=None,
+            access_log=False,  # a line a request of every caller says nothing a probe would not
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
+        )
+    )
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def stop() -> None:
+        http.should_exit = True
+        if not http.started:
+            task.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    with _bind(settings) as listening:
+        async with app.router.lifespan_context(app):
+            host, port = listening.getsockname()[:2]
+            log.info("serving", mcp=f"http://{f'[{host}]' if ':' in host else host}:{port}/mcp")
+            await http.serve(sockets=[listening])
+    return not failed
+
+
+class _Server(uvicorn.Server):
+    """Leaves the signals alone: uvicorn would raise them again before the lifespan has ended."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _bind(settings: Settings) -> socket.socket:
+    """Take the port before anything starts."""
+    listening = socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((settings.host, settings.port))
+        listening.listen()  # so that who reads "serving" in the log can connect at once
+    except OSError as error:
+        listening.close()
+        raise ConfigError(
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
+            "stop what uses it or set MCP_PORT"
+        ) from error
+    return listening

@@ -1,0 +1,105 @@
+"""A ROS node of a process of its own that publishes what a test says.
+
+Lines on stdin are `open=JSON`, which replaces what the topic had, or `close=TOPIC`. The JSON has
+`topic` and `type`, and may have `reliable`, `latched`, `rate` (Hz; without it once), `stamp`
+("now", [sec, nanosec] or a list of such, taken in turn), `fields`, `cdr` (hex, sent as it is),
+`fill` (bytes of `data`), `burst` (messages at once).
+Its arguments are the first such lines.
+"""
+
+import contextlib
+import importlib
+import itertools
+import json
+import signal
+import sys
+import threading
+from typing import Any
+
+import rclpy
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.signals import SignalHandlerOptions
+
+
+class Publishing:
+    def __init__(self, node: Node, spec: dict[str, Any]) -> None:
+        self._node = node
+        package, _, name = spec["type"].partition("/msg/")
+        kind = getattr(importlib.import_module(f"{package}.msg"), name)
+        self._message = kind(**spec.get("fields", {}))
+        if "fill" in spec:
+            data = self._message.data
+            self._message.data = (
+                "x" * spec["fill"] if isinstance(data, str) else bytes(spec["fill"])
+            )
+        stamp = spec.get("stamp", "now")
+        self._now = stamp == "now"
+        self._stamps = itertools.cycle(
+            [[0, 0]] if self._now else stamp if isinstance(stamp[0], list) else [stamp]
+        )
+        self._cdr = bytes.fromhex(spec["cdr"]) if "cdr" in spec else None
+        profile = QoSProfile(
+            depth=10,
+            reliability=ReliabilityPolicy.RELIABLE
+            if spec.get("reliable", True)
+            else ReliabilityPolicy.BEST_EFFORT,
+            durability=DurabilityPolicy.TRANSIENT_LOCAL
+            if spec.get("latched")
+            else DurabilityPolicy.VOLATILE,
+        )
+        self._publisher = node.create_publisher(kind, spec["topic"], profile)
+        self._timer = node.create_timer(1 / spec["rate"], self.publish) if "rate" in spec else None
+        for _ in range(spec.get("burst", 0 if self._timer or spec.get("silent") else 1)):
+            self.publish()
+
+    def publish(self) -> None:
+        if self._cdr is not None:
+            self._publisher.publish(self._cdr)
+            return
+        if hasattr(self._message, "header"):
+            if self._now:
+                self._message.header.stamp = self._node.get_clock().now().to_msg()
+            else:
+                stamp = self._message.header.stamp
+                stamp.sec, stamp.nanosec = next(self._stamps)
+        self._publisher.publish(self._message)
+
+    def close(self) -> None:
+        if self._timer:
+            self._node.destroy_timer(self._timer)
+        self._node.destroy_publisher(self._publisher)
+
+
+def main() -> None:
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
+    node = rclpy.create_node("scripted")
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    topics: dict[str, Publishing] = {}
+
+    def obey(line: str) -> None:
+        verb, _, text = line.rstrip("\n").partition("=")
+        topic = text if verb == "close" else json.loads(text)["topic"]
+        if topic in topics:
+            topics.pop(topic).close()
+        if verb == "open":
+            topics[topic] = Publishing(node, json.loads(text))
+
+    def listen() -> None:
+        for line in sys.stdin:
+            executor.create_task(obey, line)
+
+    for line in sys.argv[1:]:
+        obey(f"open={line}")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: rclpy.try_shutdown())
+    threading.Thread(target=listen, daemon=True).start()
+    print("ready", flush=True)
+    with contextlib.suppress(ExternalShutdownException):
+        executor.spin()
+
+
+if __name__ == "__main__":
+    main()
