@@ -42,7 +42,7 @@ def note(view: StreamView, freshness_window_s: float) -> str | None:
 def stream_findings(
     view: StreamView, freshness_window_s: float, wall_clock_s: float
 ) -> list[Finding]:
-    """Return all that is to be said about a stream, worst first; one line that it is well, else.
+    """Return all that is to be said about a stream, worst first; at least one line.
 
     Args:
         view: the stream.
@@ -50,11 +50,15 @@ def stream_findings(
         wall_clock_s: Unix time of the snapshot, to judge header stamps by.
     """
     found = [*_trouble(view, freshness_window_s), *_stamps(view, wall_clock_s)]
-    if not any(finding.status is Status.PROBLEM for finding in found) and view.age_s is not None:
+    if not found and view.age_s is None:
+        found.append(Finding(Status.WARNING, "nothing received yet", "ask again in a few seconds"))
+    elif not any(finding.status is Status.PROBLEM for finding in found):
         usual = f", usually {view.usual_hz:.1f} Hz" if view.usual_hz else ""
         qos = f", {view.link.qos}" if view.link else ""
         found.append(
-            Finding(Status.OK, f"{view.rate_hz:.1f} Hz{usual}, last {view.age_s:.1f} s ago{qos}")
+            Finding(
+                Status.OK, f"{view.rate_hz:.1f} Hz{usual}, last {view.age_s or 0.0:.1f} s ago{qos}"
+            )
         )
     return sorted(found, key=_worst_first)
 

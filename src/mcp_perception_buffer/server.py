@@ -13,10 +13,8 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from io import TextIOWrapper
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
-import anyio
 import structlog
 from mcp.server.stdio import stdio_server
 from starlette.applications import Starlette
@@ -36,6 +34,7 @@ from mcp_perception_buffer.watcher import Watcher
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
+    from anyio import AsyncFile
     from mcp.server.mcpserver import MCPServer
 
     from mcp_perception_buffer.events.base import EventSink
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 READY_TIMEOUT_S = 10.0
+MAX_STDIO_MESSAGE = 4 * 1024 * 1024  # bytes, as over HTTP
 
 
 def create_app(
@@ -86,18 +86,27 @@ async def serve_stdio(settings: Settings) -> None:
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    # The protocol gets a descriptor of its own: whatever else writes to stdout, rcl and DDS
-    # included, lands on stderr.
-    protocol = os.dup(1)
-    os.dup2(2, 1)
-    with TextIOWrapper(os.fdopen(protocol, "wb"), encoding="utf-8") as out:
-        async with (
-            running(settings, _terminate) as service,
-            stdio_server(stdout=anyio.wrap_file(out)) as (read, write),
-        ):
-            notify.ready()
-            server = service.mcp._lowlevel_server
-            await server.run(read, write, server.create_initialization_options())
+    # Entered first: from here on whatever else writes to stdout, rcl and DDS included, lands on
+    # stderr.
+    async with (
+        stdio_server(stdin=await _interruptible_stdin()) as (read, write),
+        running(settings, _terminate) as service,
+    ):
+        notify.ready()
+        server = service.mcp._lowlevel_server
+        await server.run(read, write, server.create_initialization_options())
+
+
+async def _interruptible_stdin() -> AsyncFile[str] | None:
+    """Return stdin's lines as the loop reads them: the SDK's thread would not end on a signal."""
+    reader = asyncio.StreamReader(limit=MAX_STDIO_MESSAGE)
+    try:
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+        )
+    except ValueError:
+        return None  # a plain file, which ends by itself
+    return cast("AsyncFile[str]", reader)  # only its lines are asked for
 
 
 @dataclass(frozen=True, slots=True)

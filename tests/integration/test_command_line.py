@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, Literal
 
 import httpx2 as httpx
@@ -21,6 +22,16 @@ from support import eventually
 pytestmark = pytest.mark.ros
 pytest.importorskip("rclpy", reason="run with --extra ros")
 
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
 COMMAND = [sys.executable, "-m", "mcp_perception_buffer"]
 
 
@@ -101,6 +112,7 @@ async def test_a_taken_port_is_one_message_and_nothing_is_left_running() -> None
         ({"MCP_PORT": "eighty"}, "MCP_PORT = 'eighty'"),
         ({"MCP_TRANSPORT": "pigeon"}, "MCP_TRANSPORT = 'pigeon'"),
         ({"ROS_DOMAIN_ID": "233"}, "ROS_DOMAIN_ID = '233'"),
+        ({"PERCEPTION_DEPLOYMENT": "robot"}, "RVC_CALLBACK_URL is unset"),
     ],
 )
 async def test_a_wrong_setting_ends_start_up_with_one_readable_message(
@@ -131,6 +143,84 @@ async def test_stdio_serves_and_keeps_stdout_for_the_protocol(
             return "find_object" in scene["skills"] and scene["camera"]["alive"]
 
         await eventually(seen)
+
+
+@contextlib.asynccontextmanager
+async def stdio(*args: str, **env: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND, "serve", *args,
+        env={**os.environ, "ROS_DOMAIN_ID": fresh_domain(), "MCP_TRANSPORT": "stdio", **env},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(INITIALIZE).encode() + b"\n")
+        first = await asyncio.wait_for(process.stdout.readline(), 60)
+        assert json.loads(first)["result"]["serverInfo"]["name"] == "perception"
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def test_on_stdout_there_is_json_rpc_alone_whatever_rcl_is_told() -> None:
+    noisy = {"RCUTILS_LOGGING_USE_STDOUT": "1"}
+    async with stdio("log_level=DEBUG", "--ros-args", "--log-level", "debug", **noisy) as process:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 2, "method": "ping"}).encode())
+        process.stdin.write(b"\n")
+        process.stdin.close()
+        out, err = await asyncio.wait_for(process.communicate(), 20)
+    assert [json.loads(line)["id"] for line in out.splitlines()] == [2]
+    assert b'"logger": "rcl"' in err
+    for line in err.splitlines():
+        json.loads(line)
+
+
+async def test_a_signal_ends_stdio_although_the_client_holds_the_line() -> None:
+    async with stdio() as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        err = await asyncio.wait_for(process.stderr.read(), 5)
+        await asyncio.wait_for(process.wait(), 5)
+    assert b"Traceback" not in err
+
+
+async def test_reload_starts_it_anew_in_a_fresh_context(tmp_path: Path) -> None:
+    watched = tmp_path / "watched.py"
+    watched.touch()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "uvicorn", "--factory", "--reload", "--reload-dir", str(tmp_path)),
+        *("--port", str(port), "mcp_perception_buffer.server:create_app"),
+        cwd=tmp_path,
+        env={**os.environ, "ROS_DOMAIN_ID": fresh_domain()},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    said = b""
+    try:
+        async with asyncio.timeout(60):
+            for starts in (1, 2):
+                while said.count(b"Application startup complete") < starts:
+                    line = await process.stdout.readline()
+                    assert line, said.decode()
+                    said += line
+                async with httpx.AsyncClient() as http:
+                    answer = await http.get(f"http://127.0.0.1:{port}/readyz")
+                assert answer.status_code == 200
+                watched.write_text(f"# {starts}")
+    finally:
+        process.terminate()
+        rest, _ = await asyncio.wait_for(process.communicate(), 20)
+    assert b"Traceback" not in said + rest
 
 
 async def test_ros_arguments_reach_the_node() -> None:

@@ -133,8 +133,10 @@ async def test_of_two_types_on_one_topic_one_is_read_and_the_other_reported(
     running: Service, domain: str
 ) -> None:
     text, number = says("text", rate=20), says(7, type_name="std_msgs/msg/Int32", rate=20)
-    async with node(domain, text, STEADY) as first, node(domain, number):
+    async with contextlib.AsyncExitStack() as stack:
+        first = await stack.enter_async_context(node(domain, text, STEADY))
         await reads(running, "text")
+        await stack.enter_async_context(node(domain, number))
 
         async def conflict() -> Any:
             return (await listing(running))["unsupported"]
@@ -288,7 +290,7 @@ async def test_hostile_messages_are_counted_and_cost_nobody_else_anything(
 async def test_a_string_of_50_megabytes_is_cut_and_not_kept(running: Service, domain: str) -> None:
     async with node(domain, STEADY) as huge:
         await eventually(lambda: stream(running, STEADY["topic"]))
-        await huge.say("open", json.dumps(spec(fill=50_000_000)))
+        await huge.say("open", json.dumps(spec(fill=50_000_000, latched=True)))
         view = await eventually(lambda: (v := running.buffer.view(TEXT)) and v.observation and v)
         assert len(view.observation.value) <= 4000
         await steady(running)

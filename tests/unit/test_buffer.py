@@ -6,7 +6,7 @@ from mcp_perception_buffer.buffer import EAGER_BYTES, Buffer
 from mcp_perception_buffer.decode import Decoder
 from mcp_perception_buffer.errors import DecodeError
 from mcp_perception_buffer.model import Kind, Observation, State, StreamView
-from support import Scene, definition, detection, detections, stamped_string
+from support import Scene, definition, detection, detections, make, serialise, stamped_string
 
 TEXT = "/vision/a/text"
 SEEN = "/vision/a/detections"
@@ -115,6 +115,55 @@ def test_a_good_message_that_nobody_read_survives_garbage_behind_it() -> None:
     assert only(scene).undecodable == 1
     scene.put(TEXT, b"garbage")
     assert [seen.value for seen in scene.buffer.history(TEXT)][-1] == "second"
+
+
+def repeat(scene: Scene, times: int, every_s: float = 0.5, **head: Any) -> StreamView:
+    for _ in range(times):
+        scene.clock.advance(every_s)
+        scene.put(TEXT, stamped_string("x", **head))
+    return only(scene)
+
+
+def test_one_stamp_again_and_again_over_the_window_is_frozen_and_stale() -> None:
+    scene = Scene(freshness_window_s=5.0)
+    assert not repeat(scene, 10).frozen
+    view = repeat(scene, 1)
+    assert (view.frozen, view.state, view.age_s) == (True, State.STALE, 0.0)
+    assert view.rate_hz == 2.0
+    view = repeat(scene, 1, nanosec=3)
+    assert (view.frozen, view.state) == (False, State.FRESH)
+
+
+def test_a_few_slow_messages_with_one_stamp_are_not_frozen_yet() -> None:
+    scene = Scene(freshness_window_s=5.0)
+    assert not repeat(scene, 4, every_s=4.0).frozen
+    assert repeat(scene, 1, every_s=4.0).frozen
+
+
+def test_a_frozen_stream_that_falls_silent_is_only_stale() -> None:
+    scene = Scene(freshness_window_s=5.0)
+    assert repeat(scene, 20).frozen
+    scene.clock.advance(5.1)
+    assert (only(scene).frozen, only(scene).state) == (False, State.STALE)
+
+
+def test_stamps_never_set_or_without_a_header_are_not_frozen() -> None:
+    scene = Scene(freshness_window_s=1.0)
+    assert not repeat(scene, 20, sec=0, nanosec=0).frozen
+    plain = "std_msgs/msg/String"
+    for _ in range(20):
+        scene.clock.advance(0.5)
+        scene.put(TEXT, serialise(make(plain, data="the same text")), plain)
+    assert not only(scene).frozen
+
+
+def test_the_usual_rate_outlasts_a_slow_spell() -> None:
+    scene = Scene()
+    assert repeat(scene, 31, every_s=0.1).usual_hz is None
+    assert repeat(scene, 289, every_s=0.1).usual_hz == pytest.approx(10)
+    view = repeat(scene, 32, every_s=1.0)
+    assert view.rate_hz == pytest.approx(1.0)
+    assert view.usual_hz == pytest.approx(9, abs=0.5)
 
 
 class CountingDecoder:

@@ -288,3 +288,27 @@ def test_the_camera_is_alive_only_while_images_arrive() -> None:
     assert see(scene)["camera"] == {"topic": "/camera/image_raw", "alive": True, "age_s": 0.0}
     scene.clock.advance(6)
     assert see(scene)["camera"]["alive"] is False
+
+
+def test_a_frozen_stream_is_listed_and_not_taken_for_silent() -> None:
+    scene = Scene(freshness_window_s=1.0)
+    for _ in range(20):
+        scene.clock.advance(0.1)
+        scene.put("/vision/a/text", stamped_string("x"))
+        scene.put("/camera/image_raw", stamped_string("header"))
+    listing = render.streams(scene.snapshot())
+    assert listing["silent"] == []
+    assert [stream["frozen"] for stream in listing["streams"]] == [True, True]
+    assert "restart the camera" in (listing["streams"][0]["note"] or "")
+    seen = render.scene(scene.snapshot(), RenderLimits(), "now")
+    assert seen["skills"]["a"]["outputs"]["text"]["stale"]
+    assert seen["camera"] == {"topic": "/camera/image_raw", "alive": False, "age_s": 0.0}
+    assert "a: STALE, FROZEN: an old picture is repeated" in seen["text"]
+    assert "Camera: FROZEN" in seen["text"]
+
+
+def test_a_skill_whose_topics_cannot_be_read_says_so() -> None:
+    scene = Scene()
+    scene.buffer.unsupported = (Unsupported("/vision/a/b", "x_msgs/msg/X", "not installed", "a"),)
+    with pytest.raises(UnknownSkillError, match="/vision/a/b: not installed"):
+        render.latest(scene.snapshot(), "a")

@@ -1,0 +1,105 @@
+"""A part that ends, whatever ended it, is never hidden behind a 200."""
+
+import asyncio
+import contextlib
+import ctypes
+import gc
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import httpx2 as httpx
+import pytest
+from starlette.applications import Starlette
+
+from mcp_perception_buffer.server import create_app
+from mcp_perception_buffer.settings import Settings
+from processes import Publisher, fresh_domain, publisher
+from support import eventually
+
+pytestmark = pytest.mark.ros
+pytest.importorskip("rclpy", reason="run with --extra ros")
+
+from rclpy.context import Context  # noqa: E402
+
+
+@dataclass
+class Watched:
+    app: Starlette
+    vision: Publisher
+    http: httpx.AsyncClient
+    failures: list[str]
+
+    async def reasons(self) -> list[str]:
+        answer = await self.http.get("/healthz")
+        return [] if answer.status_code == 200 else list(answer.json()["reasons"])
+
+
+@contextlib.asynccontextmanager
+async def watching(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watched]:
+    domain = fresh_domain()
+    monkeypatch.setenv("ROS_DOMAIN_ID", domain)
+    failures: list[str] = []
+    app = create_app(Settings(), on_failure=lambda: failures.append("failed"))
+    async with publisher(domain=domain) as vision, app.router.lifespan_context(app):
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http:
+            await eventually(lambda: len(app.state.service.buffer.snapshot().streams) == 6)
+            watched = Watched(app, vision, http, failures)
+            assert await watched.reasons() == []
+            yield watched
+
+
+@pytest.mark.parametrize(
+    "name", ["executor", "heartbeat", "reconcile", "consume:/vision/find_object/detections"]
+)
+async def test_a_part_of_the_source_that_ends_fails_the_service(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    async with watching(monkeypatch) as watched:
+        [task, *_] = [task for task in asyncio.all_tasks() if task.get_name() == name]
+        task.cancel()  # even if nothing was raised
+        reasons = await eventually(watched.reasons, timeout_s=10)
+        assert any(name in reason for reason in reasons)
+        assert watched.failures  # which ends the process with a non-zero code
+
+
+async def test_a_context_shut_down_by_others_fails_the_service(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with watching(monkeypatch) as watched:
+        for context in [o for o in gc.get_objects() if isinstance(o, Context) and o.ok()]:
+            context.shutdown()
+        reasons = await eventually(watched.reasons, timeout_s=10)
+        assert "the ROS context was shut down" in " ".join(reasons)
+        assert watched.failures
+
+
+# It dies as a thread may, by an exception that nobody catches.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_dead_wait_thread_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with watching(monkeypatch) as watched:
+        [thread] = [thread for thread in threading.enumerate() if thread.name == "rcl-wait"]
+        assert thread.ident is not None
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit)
+        )
+        await eventually(lambda: not thread.is_alive())
+        reasons = await eventually(watched.reasons, timeout_s=10)
+        assert "executor: no heartbeat" in " ".join(reasons)
+
+
+async def test_streams_that_go_with_their_publisher_are_no_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with watching(monkeypatch) as watched:
+        await watched.vision.end()
+
+        def consumers() -> list[str]:
+            names = [task.get_name() for task in asyncio.all_tasks()]
+            return [name for name in names if name.startswith("consume:")]
+
+        # Cancelled on purpose, which nobody takes for an accident.
+        await eventually(lambda: not consumers())
+        assert await watched.reasons() == []
+        assert watched.failures == []
