@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 # Losses below this share of all messages are nobody's trouble.
 LOSS_SHARE = 0.01
+# With fewer messages there is no rate to speak of.
+FEW = 5
 # A measured rate below this share of the usual one is worth a word.
 SLOW_SHARE = 0.5
 # Header stamps further than this from the wall clock come from another clock.
@@ -53,14 +55,18 @@ def stream_findings(
     if not found and view.age_s is None:
         found.append(Finding(Status.WARNING, "nothing received yet", "ask again in a few seconds"))
     elif not any(finding.status is Status.PROBLEM for finding in found):
-        usual = f", usually {view.usual_hz:.1f} Hz" if view.usual_hz else ""
-        qos = f", {view.link.qos}" if view.link else ""
-        found.append(
-            Finding(
-                Status.OK, f"{view.rate_hz:.1f} Hz{usual}, last {view.age_s or 0.0:.1f} s ago{qos}"
-            )
-        )
+        found.append(Finding(Status.OK, _well(view)))
     return sorted(found, key=_worst_first)
+
+
+def _well(view: StreamView) -> str:
+    parts = [f"{view.rate_hz:.1f} Hz" if view.received >= FEW else f"{view.received} messages"]
+    if view.usual_hz:
+        parts.append(f"usually {view.usual_hz:.1f} Hz")
+    parts.append(f"last {view.age_s or 0.0:.1f} s ago")
+    if view.link:
+        parts.append(view.link.qos)
+    return ", ".join(parts)
 
 
 def _worst_first(finding: Finding) -> int:
@@ -138,7 +144,8 @@ def _connection(view: StreamView, window_s: float) -> Iterator[Finding]:
             f"publisher present, no messages for {view.silent_s:.0f} s",
             ANOTHER_USER
             if view.received == 0
-            else "it may speak on a change only; else see whether its node hangs (ros2 topic hz)",
+            else "it may speak on a change only, or its node was killed just now; else see whether"
+            " that hangs (ros2 topic hz)",
         )
 
 

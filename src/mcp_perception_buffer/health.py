@@ -40,13 +40,15 @@ class Health:
 
     def problems(self) -> list[str]:
         """Return why the service is not alive; empty while it is."""
-        now = self._clock_ns()
         found = [f"{name}: {reason}" for name, reason in self._failures.items()]
-        for name, last_beat_ns in self._beats.items():
-            silent_s = (now - last_beat_ns()) / 1e9
-            if silent_s > BEAT_LIMIT_S:
-                found.append(f"{name}: no heartbeat for {silent_s:.0f} s")
-        return found
+        return found + [reason for name in self._beats if (reason := self.silence(name))]
+
+    def silence(self, name: str) -> str | None:
+        """Return for how long a part has missed its heartbeat, None while it beats; any thread."""
+        if name not in self._beats:
+            return None
+        silent_s = (self._clock_ns() - self._beats[name]()) / 1e9
+        return f"{name}: no heartbeat for {silent_s:.0f} s" if silent_s > BEAT_LIMIT_S else None
 
     def live(self, snapshot: Snapshot) -> tuple[int, dict[str, Any]]:
         """Return HTTP status and body of `/healthz`; the body names no topic and no address."""
@@ -69,11 +71,13 @@ def _degraded(snapshot: Snapshot) -> list[str]:
     streams = [view for view in snapshot.streams if view.info.kind is not Kind.CAMERA]
     if not streams and not snapshot.discovering:
         found.append("nothing is being published")
-    if silent := sum(view.state in (State.STALE, State.GONE) for view in streams):
+    if frozen := sum(view.frozen for view in streams):
+        found.append(f"{frozen} of {len(streams)} streams frozen")
+    if silent := sum(view.state in (State.STALE, State.GONE) for view in streams) - frozen:
         found.append(f"{silent} of {len(streams)} streams silent")
     if snapshot.unsupported:
         found.append(f"{len(snapshot.unsupported)} topics unsupported")
     cameras = [view for view in snapshot.streams if view.info.kind is Kind.CAMERA]
     if any(view.state is not State.FRESH for view in cameras):
-        found.append("camera silent")
+        found.append("camera frozen" if any(view.frozen for view in cameras) else "camera silent")
     return found

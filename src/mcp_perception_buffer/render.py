@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mcp_perception_buffer.errors import UnknownSkillError
 from mcp_perception_buffer.findings import note
 from mcp_perception_buffer.model import Kind, Observation, Snapshot, State, StreamView
-from mcp_perception_buffer.wording import RenderLimits, scene_text, skill_state, summarise
+from mcp_perception_buffer.wording import RANKS, RenderLimits, scene_text, skill_state, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,7 +93,8 @@ def streams(snapshot: Snapshot) -> StreamsResult:
         "streams": live,
         "silent": silent,
         "unsupported": [
-            {"topic": u.topic, "type": u.type, "reason": u.reason} for u in snapshot.unsupported
+            {"topic": u.topic, "skill": u.skill, "type": u.type, "reason": u.reason}
+            for u in snapshot.unsupported
         ],
         "discovering": snapshot.discovering,
     }
@@ -135,7 +136,7 @@ def _importance(views: list[StreamView]) -> tuple[int, bool]:
     """Rank a skill: fresh before old, and what sees something before what sees nothing."""
     seen = (view.observation for view in views if view.observation is not None)
     sees = any(bool(observation.detections) or bool(observation.value) for observation in seen)
-    return list(State).index(skill_state(views)), not sees
+    return RANKS[skill_state(views)], not sees
 
 
 def _find_skill(snapshot: Snapshot, skill: str) -> list[StreamView]:

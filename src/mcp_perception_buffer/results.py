@@ -154,6 +154,7 @@ class UnsupportedResult(TypedDict):
     """A topic that cannot be read, and why."""
 
     topic: str
+    skill: str
     type: str
     reason: str
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
 
     from mcp_perception_buffer.events.base import EventSink
+    from mcp_perception_buffer.sources.base import Source
 
 log = structlog.get_logger(__name__)
 
@@ -140,14 +141,16 @@ async def running(settings: Settings, on_failure: Callable[[], None]) -> AsyncIt
         camera_topic=settings.camera_topic,
         include_hidden=settings.include_hidden,
     )
-    decoder = Decoder(settings.source.load().find_definition)
+    # The source knows the types, the decoder needs them, the buffer the decoder, the source the
+    # buffer: the circle is closed when the first message is looked at.
+    decoder = Decoder(lambda type_name: source.find_definition(type_name))
     buffer = Buffer(
         decoder.decode,
         history_depth=settings.history_depth,
         freshness_window_s=settings.freshness_window_s,
         retention_s=settings.retention_s,
     )
-    source = settings.source.build(
+    source: Source = settings.source.build(
         buffer=buffer,
         topics=topics,
         decoder=decoder,

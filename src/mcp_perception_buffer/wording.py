@@ -27,6 +27,8 @@ class RenderLimits:
     max_value_chars: int = 300
 
 
+RANKS = {state: rank for rank, state in enumerate(State)}  # the best one first
+
 _PLAIN_LABEL = re.compile(r"\w[\w ./+-]{0,31}")
 
 
@@ -73,7 +75,7 @@ def _value_text(observation: Observation, max_chars: int) -> str:
 def skill_state(views: Sequence[StreamView]) -> State:
     """Return the best state among a skill's values; a fresh picture of nothing is no value."""
     values = [view for view in views if view.info.kind is not Kind.OVERLAY] or views
-    return min((view.state for view in values), key=list(State).index)
+    return min((view.state for view in values), key=RANKS.__getitem__)
 
 
 def scene_text(

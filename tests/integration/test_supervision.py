@@ -51,7 +51,7 @@ async def watching(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watched]:
 
 
 @pytest.mark.parametrize(
-    "name", ["executor", "heartbeat", "reconcile", "consume:/vision/find_object/detections"]
+    "name", ["executor", "ros-heartbeat", "reconcile", "consume:/vision/find_object/detections"]
 )
 async def test_a_part_of_the_source_that_ends_fails_the_service(
     monkeypatch: pytest.MonkeyPatch, name: str

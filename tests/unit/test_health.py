@@ -54,3 +54,22 @@ def test_what_is_missing_from_the_robot_degrades_and_stays_alive() -> None:
     status, body = health.live(scene.snapshot())
     assert (status, body["status"]) == (200, "degraded")
     assert body["reasons"] == ["1 of 1 streams silent", "camera silent"]
+
+
+def test_frozen_streams_degrade_by_that_name() -> None:
+    scene = Scene(freshness_window_s=1.0)
+    for _ in range(20):
+        scene.clock.advance(0.1)
+        scene.put("/vision/a/text", stamped_string("x"))
+        scene.put("/camera/image_raw", stamped_string("header"))
+    _, body = Health(scene.clock).live(scene.snapshot())
+    assert body["reasons"] == ["1 of 1 streams frozen", "camera frozen"]
+
+
+def test_one_part_can_be_asked_about() -> None:
+    clock = FakeClock()
+    health = watched(clock)
+    assert health.silence("loop") is None
+    assert health.silence("executor") is None
+    clock.advance(BEAT_LIMIT_S + 1)
+    assert health.silence("executor") == "executor: no heartbeat for 6 s"

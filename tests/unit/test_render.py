@@ -244,9 +244,9 @@ def test_silent_streams_leave_the_list_and_are_named() -> None:
 
 def test_unsupported_topics_are_listed_with_the_reason() -> None:
     scene = Scene()
-    scene.buffer.unsupported = (Unsupported("/vision/a/b", "x_msgs/msg/X", "not installed"),)
+    scene.buffer.unsupported = (Unsupported("/vision/a/b", "x_msgs/msg/X", "not installed", "a"),)
     assert render.streams(scene.snapshot())["unsupported"] == [
-        {"topic": "/vision/a/b", "type": "x_msgs/msg/X", "reason": "not installed"}
+        {"topic": "/vision/a/b", "skill": "a", "type": "x_msgs/msg/X", "reason": "not installed"}
     ]
 
 

@@ -12,10 +12,9 @@ if TYPE_CHECKING:
 class Source(abc.ABC):
     """Delivers raw messages into a buffer for as long as it runs."""
 
-    @staticmethod
     @abc.abstractmethod
-    def find_definition(type_name: str) -> str:
-        """Return the `.msg` text of a type that this source may deliver.
+    def find_definition(self, type_name: str) -> str:
+        """Return the `.msg` text of a type that this source may deliver, once it runs.
 
         Raises:
             UnknownTypeError: it is not installed.

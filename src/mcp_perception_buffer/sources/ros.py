@@ -91,8 +91,7 @@ class RosSource(Source):
         self._graph: list[tuple[str, list[str]]] = []
         self._wanted: list[tuple[str, tuple[str, ...]]] = []
 
-    @staticmethod
-    def find_definition(type_name: str) -> str:
+    def find_definition(self, type_name: str) -> str:
         """See `installed_definition`."""
         return installed_definition(type_name)
 
@@ -150,7 +149,7 @@ class RosSource(Source):
             async with self._tasks as tasks:
                 tasks.create_task(self._fail_with_parts(), name="supervise")
                 self._spawn(executor.run(), "executor")
-                self._spawn(self._beat(executor), "heartbeat")
+                self._spawn(self._beat(executor), "ros-heartbeat")
                 self._spawn(self._follow_graph(node, on_ready), "reconcile")
         finally:
             executor.shutdown()
