@@ -3,7 +3,7 @@
 Lines on stdin are `open=JSON`, which replaces what the topic had, or `close=TOPIC`. The JSON has
 `topic` and `type`, and may have `reliable`, `latched`, `rate` (Hz; without it once), `stamp`
 ("now", [sec, nanosec] or a list of such, taken in turn), `fields`, `cdr` (hex, sent as it is),
-`fill` (bytes of `data`), `burst` (messages at once).
+`fill` (bytes of `data`), `depth`, `burst` (messages at once).
 Its arguments are the first such lines.
 """
 
@@ -41,7 +41,7 @@ class Publishing:
         )
         self._cdr = bytes.fromhex(spec["cdr"]) if "cdr" in spec else None
         profile = QoSProfile(
-            depth=10,
+            depth=spec.get("depth", 10),
             reliability=ReliabilityPolicy.RELIABLE
             if spec.get("reliable", True)
             else ReliabilityPolicy.BEST_EFFORT,

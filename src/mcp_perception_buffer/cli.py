@@ -54,6 +54,23 @@ def show(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
 
 
 @app.command()
+def doctor(
+    skill: Annotated[str | None, typer.Argument(help="one skill; without it, all")] = None,
+    url: Annotated[str | None, typer.Option(help="a service elsewhere than configured")] = None,
+) -> None:
+    """Ask the running service why there is no data; exit code 1 if there is a problem."""
+    from rich.console import Console
+
+    from mcp_perception_buffer.doctor import doctor as run_doctor
+
+    settings, _ = load_settings()
+    token = settings.auth_token.get_secret_value() if settings.auth_token else None
+    url = url or f"http://127.0.0.1:{settings.port}/mcp"
+    if not asyncio.run(run_doctor(url, skill, Console(), token)):
+        raise SystemExit(1)
+
+
+@app.command()
 def demo(
     images: Annotated[Path | None, typer.Option(help="a folder of your own photographs")] = None,
     video: Annotated[Path | None, typer.Option(help="a video file, played in a loop")] = None,

@@ -6,10 +6,8 @@ message definitions of the ROS installation; here is what they mean and what is 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-import struct
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rosbags.interfaces import Nodetype
@@ -18,7 +16,6 @@ from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from rosbags.typesys.base import TypesysError
 from rosbags.typesys.store import Typestore
 
-from mcp_perception_buffer import detections_cdr
 from mcp_perception_buffer.errors import DecodeError, UnknownTypeError
 from mcp_perception_buffer.model import Box, Detection, JsonValue, Kind, Observation, Point, Stamp
 from mcp_perception_buffer.text import label, one_line
@@ -52,7 +49,6 @@ class Decoder:
         """
         self._find_definition = find_definition
         self._store = Typestore(max_sequence_length=MAX_SEQUENCE)
-        self._short_cut = False
 
     def why_unsupported(self, kind: Kind, type_name: str) -> str | None:
         """Say why a topic of this kind and type cannot be read, or None if it can."""
@@ -88,9 +84,6 @@ class Decoder:
                 header, _ = self._read_prefix(HEADER_TYPE, cdr)
                 return Observation(*_header(header))
             if kind is Kind.DETECTIONS:
-                if self._short_cut:
-                    with contextlib.suppress(ValueError, IndexError, struct.error):
-                        return detections_cdr.read(cdr, MAX_DETECTIONS)
                 self._check_detection_count(cdr)
             # A view, or rosbags would copy the pixels of every mask.
             message: Any = self._store.deserialize_cdr(memoryview(cdr), type_name)
@@ -114,9 +107,6 @@ class Decoder:
                 if reference not in types:
                     self._load(reference)
         self._store.register(types)
-        if type_name == DETECTIONS_TYPE:
-            definition = detections_cdr.layout(type_name, self._store.fielddefs)
-            self._short_cut = definition == detections_cdr.LAYOUT
 
     def _is_semantic(self, type_name: str) -> bool:
         fields = dict(self._store.fielddefs[type_name][1])

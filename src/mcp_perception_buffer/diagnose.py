@@ -25,7 +25,7 @@ MAX_SKEW_S = 60.0
 class BrainStatus:
     """How the receiver of events is doing, as far as the last attempts tell."""
 
-    reachable: bool | None  # None: nothing has been sent yet
+    reachable: bool | None  # None: not known
     reason: str | None = None  # why it is not reachable
     clock_skew_s: float | None = None  # its clock minus ours; None: not known
 
@@ -118,7 +118,7 @@ def _around(snapshot: Snapshot, surroundings: Surroundings) -> Iterator[tuple[st
     elif brain.reachable:
         yield "brain", Finding(Status.OK, "takes events")
     else:
-        yield "brain", Finding(Status.OK, "no event has been sent yet")
+        yield "brain", Finding(Status.OK, "no delivery has failed")
     if brain.clock_skew_s is not None and abs(brain.clock_skew_s) > MAX_SKEW_S:
         side = "ahead of" if brain.clock_skew_s > 0 else "behind"
         yield (

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
 from rich.table import Table
 from rich.text import Text
 
@@ -19,20 +21,25 @@ if TYPE_CHECKING:
 STYLES = {"problem": "bold red", "warning": "yellow", "ok": "green"}
 
 
-async def doctor(url: str, skill: str | None, console: Console) -> bool:
+async def doctor(url: str, skill: str | None, console: Console, token: str | None = None) -> bool:
     """Print what keeps a skill's data from arriving; False if there is a problem.
 
     Args:
         url: the service's MCP endpoint, such as `http://127.0.0.1:9202/mcp`.
         skill: its name; None means every skill there is.
         console: where the tables go.
+        token: the service's bearer token, if it asks for one.
 
     Raises:
         SourceUnavailableError: no service answers at `url`.
         UnknownSkillError: it knows no such skill.
     """
     try:
-        async with Client(url) as client:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        async with (
+            httpx2.AsyncClient(headers=headers) as http,
+            Client(streamable_http_client(url, http_client=http)) as client,
+        ):
             skills = [skill] if skill else await _skills(client)
             results = [await client.call_tool("diagnose", {"skill": name}) for name in skills]
     except Exception as error:  # the client's own types, from a refused connection to a bad answer

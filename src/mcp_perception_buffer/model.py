@@ -79,7 +79,7 @@ class Detection(NamedTuple):
     has_mask: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Observation:
     """One decoded message. `value` is set for semantic streams, `detections` for detections."""
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from mcp_perception_buffer.errors import UnknownSkillError
 from mcp_perception_buffer.findings import note
 from mcp_perception_buffer.model import Kind, Observation, Snapshot, State, StreamView
-from mcp_perception_buffer.wording import RANKS, RenderLimits, scene_text, skill_state, summarise
+from mcp_perception_buffer.wording import (
+    RANKS,
+    RenderLimits,
+    once_per_message,
+    scene_text,
+    skill_state,
+    summarise,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,7 +66,7 @@ def latest(snapshot: Snapshot, skill: str) -> LatestResult:
         "frame_id": seen.frame_id if seen else None,
         "age_s": _age(view) if view else None,
         "stale": view is None or view.state is not State.FRESH,
-        "detections": _detections_json(view.info.topic, seen) if view and seen else [],
+        "detections": _detections_json(seen, view.info.topic) if view and seen else [],
         "outputs": _outputs(views),
         "overlay_ref": _overlay_ref(views),
     }
@@ -233,8 +239,8 @@ def _camera(view: StreamView) -> CameraResult:
     return {"topic": view.info.topic, "alive": alive, "age_s": _age(view)}
 
 
-@lru_cache(maxsize=1024)
-def _detections_json(topic: str, observation: Observation) -> list[DetectionResult]:
+@once_per_message
+def _detections_json(observation: Observation, topic: str) -> list[DetectionResult]:
     ref: RefResult = {"topic": topic, "stamp": _stamp(observation)}
     return [
         {

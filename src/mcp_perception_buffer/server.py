@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
 
 import structlog
@@ -22,10 +23,12 @@ from starlette.applications import Starlette
 from mcp_perception_buffer import notify, web
 from mcp_perception_buffer.buffer import Buffer
 from mcp_perception_buffer.decode import Decoder
+from mcp_perception_buffer.diagnose import BrainStatus, Surroundings
 from mcp_perception_buffer.errors import ConfigError, SourceUnavailableError
 from mcp_perception_buffer.events.delivery import Delivery
 from mcp_perception_buffer.events.outbox import Outbox
-from mcp_perception_buffer.health import Health
+from mcp_perception_buffer.health import BEAT_LIMIT_S, Health
+from mcp_perception_buffer.logs import configure_logging
 from mcp_perception_buffer.settings import Settings, load_settings
 from mcp_perception_buffer.tools import create_mcp
 from mcp_perception_buffer.topics import TopicFilter
@@ -58,7 +61,9 @@ def create_app(
         on_failure: called when a part ended for good; by default this process is told to
             terminate, since a service that hears nothing must not go on.
     """
-    settings = settings or load_settings()[0]
+    if settings is None:  # started by uvicorn alone, so nobody has done it
+        settings, _ = load_settings()
+        configure_logging(level=settings.log_level, pretty=settings.log_pretty)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -107,7 +112,20 @@ async def _interruptible_stdin() -> AsyncFile[str] | None:
         )
     except ValueError:
         return None  # a plain file, which ends by itself
-    return cast("AsyncFile[str]", reader)  # only its lines are asked for
+    return cast("AsyncFile[str]", _lines(reader))  # nothing but its lines is asked for
+
+
+async def _lines(reader: asyncio.StreamReader) -> AsyncIterator[str]:
+    while True:
+        try:
+            line = await reader.readline()
+        except ValueError:
+            # What is left of it comes as lines of their own, which the SDK answers as malformed.
+            log.warning("message_too_long", limit_bytes=MAX_STDIO_MESSAGE)
+            continue
+        if not line:
+            return
+        yield line.decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +193,7 @@ async def running(settings: Settings, on_failure: Callable[[], None]) -> AsyncIt
     )
     heartbeat = Heartbeat(health)
     parts: dict[str, Part] = {"heartbeat": heartbeat, "outbox": outbox, "watcher": watcher}
+    delivery: Delivery | None = None
     if sink is not None:
         delivery = Delivery(
             outbox,
@@ -183,12 +202,13 @@ async def running(settings: Settings, on_failure: Callable[[], None]) -> AsyncIt
             backoff_max_s=settings.backoff_max_s,
         )
         parts["delivery"] = delivery
-        health.degrades("events are not delivered", lambda: delivery.problem)
+        health.degrades("events are not delivered", lambda: delivery and delivery.problem)
         health.degrades("watch tasks are unavailable", lambda: watcher.problem)
-        health.degrades("events are kept in memory only", lambda: outbox.problem)
+    health.degrades("events are kept in memory only", lambda: outbox.problem)
 
     _check_state_dir(settings)
     ready = asyncio.Event()
+    ended = partial(_ended, health, on_failure)
     async with outbox:
         delivering = asyncio.create_task(source.run(ready.set), name="source")
         supervised = [delivering]
@@ -196,14 +216,20 @@ async def running(settings: Settings, on_failure: Callable[[], None]) -> AsyncIt
             await _until_ready(ready, delivering)
             supervised += [asyncio.create_task(p.run(), name=name) for name, p in parts.items()]
             for task in supervised:
-                task.add_done_callback(lambda task: _ended(task, health, on_failure))
+                task.add_done_callback(ended)
             health.watch("executor", lambda: source.last_beat_ns)
             health.watch("loop", lambda: heartbeat.last_ns)
             health.ready = True
-            mcp = create_mcp(buffer, settings.render.limits(), watcher)
+            mcp = create_mcp(
+                buffer,
+                settings.render.limits(),
+                watcher,
+                lambda: Surroundings(source.network(), _brain_status(delivery)),
+            )
             yield Service(mcp, buffer, health, watcher)
         finally:
             for task in reversed(supervised):  # the source last: the others read from it
+                task.remove_done_callback(ended)  # now it ends because it is told to
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
 
@@ -235,15 +261,13 @@ async def _until_ready(ready: asyncio.Event, delivering: asyncio.Task[None]) -> 
         raise SourceUnavailableError(f"ROS did not answer within {READY_TIMEOUT_S:g} s")
 
 
-def _ended(task: asyncio.Task[None], health: Health, on_failure: Callable[[], None]) -> None:
-    if task.cancelled():
-        return
-    error = task.exception()
+def _ended(health: Health, on_failure: Callable[[], None], task: asyncio.Task[None]) -> None:
+    error = None if task.cancelled() else task.exception()
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     reason = f"{type(error).__name__}: {error}" if error else "ended"
     log.critical("part_ended", part=task.get_name(), reason=reason, exc_info=error)
-    health.fail(task.get_name(), reason)
+    health.fail(task.get_name(), type(error).__name__ if error else "ended")  # shown to anybody
     on_failure()
 
 
@@ -266,6 +290,17 @@ def _sink(settings: Settings) -> EventSink | None:
     return sink
 
 
+def _brain_status(delivery: Delivery | None) -> BrainStatus | None:
+    if delivery is None:
+        return None
+    last = delivery.last_outcome
+    return BrainStatus(
+        reachable=None if last is None else delivery.problem is None,
+        reason=delivery.problem,
+        clock_skew_s=last.clock_skew_s if last else None,
+    )
+
+
 class Heartbeat:
     """Says when the loop last had time for a task that only sleeps, and tells systemd."""
 
@@ -275,8 +310,13 @@ class Heartbeat:
 
     async def run(self) -> None:
         """Beat once a second until cancelled."""
+        previous_ns = time.monotonic_ns()
         while True:
-            self.last_ns = time.monotonic_ns()
+            now_ns = time.monotonic_ns()
+            # A loop that was blocked is believed again after one beat in time.
+            if now_ns - previous_ns < BEAT_LIMIT_S * 1e9:
+                self.last_ns = now_ns
+            previous_ns = now_ns
             if not self._health.problems():
                 notify.alive()
             await asyncio.sleep(1)

@@ -5,6 +5,7 @@ The YAML tree is composed by Hydra, the environment stands above it, pydantic ch
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -121,6 +122,15 @@ class Settings(BaseSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _refuse_blank_secrets(self) -> Self:
+        if self.event_secret is not None and not self.event_secrets:
+            raise ValueError("RVC_EVENT_SECRET holds nothing but blanks and commas")
+        token = self.auth_token.get_secret_value() if self.auth_token else "x"
+        if not (token.isascii() and token.isprintable() and " " not in token):
+            raise ValueError("PERCEPTION_AUTH_TOKEN must be visible ASCII without blanks")
+        return self
+
     @property
     def event_secrets(self) -> list[str]:
         """The secrets that sign an event together, for rotation."""
@@ -171,13 +181,23 @@ def load_settings(
     except ValidationError as error:
         lines = []
         for item in error.errors(include_url=False):
-            key = ".".join(map(str, item["loc"])) or "host"
-            shown = "" if not item["loc"] or key.startswith(SECRETS) else f" = {item['input']!r}"
-            lines.append(f"  {_alias(key) or key}{shown}: {item['msg']} ({origins.of(key)})")
+            top, *rest = map(str, item["loc"] or ["host"])
+            key = ".".join([FIELDS.get(top, top), *rest])
+            # What may hold a secret is not shown, nor an unknown key's value, which may be one.
+            hidden = not item["loc"] or item["type"] == "extra_forbidden" or key in SECRETS
+            shown = "" if hidden else f" = {item['input']!r}"
+            said = item["msg"]
+            if item["type"] == "extra_forbidden":
+                close = difflib.get_close_matches(key, Settings.model_fields, 1)
+                said = f"there is no such key{f'; perhaps {close[0]}?' if close else ''}"
+            lines.append(f"  {_alias(key) or key}{shown}: {said} ({origins.of(key)})")
         # The cause would carry the input, and with it perhaps a secret.
         raise ConfigError("\n".join(["wrong settings:", *lines])) from None
     for group in GROUPS:
-        getattr(settings, group).check(group)
+        try:
+            getattr(settings, group).check(group)
+        except ConfigError as error:
+            raise ConfigError(f"{error} ({origins.of(f'{group}._target_')} or above it)") from error
     return settings, origins
 
 
@@ -198,11 +218,12 @@ def _compose(
         choices = OmegaConf.to_container(composed.hydra.runtime.choices)
         with open_dict(composed):
             del composed["hydra"]
-        resolved = OmegaConf.to_container(composed, resolve=True)
+        resolved = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         if unset := re.search(r"Environment variable '(\w+)' not found", lines[0]):
-            lines = [f"{unset[1]} is unset, and the chosen deployment needs it: {lines[1]}"]
+            key = lines[1].removeprefix("full_key: ")
+            lines = [f"{unset[1]} is unset, and {key} needs it in the chosen deployment"]
         text = "\n  ".join(lines)
         raise ConfigError(f"the configuration in {primary} cannot be composed: {text}") from error
     return cast("dict[str, Any]", resolved), cast("dict[str, str]", choices)
@@ -219,6 +240,14 @@ def config_dirs(config_dir: Path | None = None) -> list[Path]:
     if not own.is_dir():
         raise ConfigError(f"{own} is no folder; --config-dir names one with {ROOT}.yaml")
     return [own, packaged] if (own / f"{ROOT}.yaml").is_file() else [packaged, own]
+
+
+# A variable's name where pydantic reports an error under it, to the field's.
+FIELDS = {
+    field.validation_alias: name
+    for name, field in Settings.model_fields.items()
+    if isinstance(field.validation_alias, str)
+}
 
 
 class Origins:

@@ -6,11 +6,12 @@ import time
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
+import pydantic_core
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.types import ToolAnnotations
+from mcp.types import CallToolResult, TextContent, ToolAnnotations
 
 from mcp_perception_buffer import render
 from mcp_perception_buffer.diagnose import Surroundings, explain
@@ -18,7 +19,7 @@ from mcp_perception_buffer.errors import UnknownSkillError
 from mcp_perception_buffer.logs import log_requests
 
 # The tools' return types are evaluated when they are registered.
-from mcp_perception_buffer.results import (  # noqa: TC001
+from mcp_perception_buffer.results import (
     DiagnosisResult,
     LatestResult,
     OverlayResult,
@@ -28,7 +29,7 @@ from mcp_perception_buffer.results import (  # noqa: TC001
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from mcp_perception_buffer.buffer import Buffer
     from mcp_perception_buffer.watcher import Watcher
@@ -74,9 +75,9 @@ def create_mcp(
         "`text` is ready to read; `skills` holds the same as data. Ask this first.",
         annotations=READ_ONLY,
     )
-    async def what_do_you_see() -> SceneResult:
+    async def what_do_you_see() -> Annotated[CallToolResult, SceneResult]:
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        return render.scene(buffer.snapshot(), limits, now)
+        return _answer(render.scene(buffer.snapshot(), limits, now))
 
     @mcp.tool(
         title="Latest of one skill",
@@ -85,9 +86,9 @@ def create_mcp(
         "An empty list that is not stale means: looked, and saw nothing.",
         annotations=READ_ONLY,
     )
-    async def get_latest(skill: str) -> LatestResult:
+    async def get_latest(skill: str) -> Annotated[CallToolResult, LatestResult]:
         try:
-            return render.latest(buffer.snapshot(), skill)
+            return _answer(render.latest(buffer.snapshot(), skill))
         except UnknownSkillError as error:
             raise ToolError(str(error)) from error
 
@@ -98,8 +99,8 @@ def create_mcp(
         "missing.",
         annotations=READ_ONLY,
     )
-    async def list_streams() -> StreamsResult:
-        return render.streams(buffer.snapshot())
+    async def list_streams() -> Annotated[CallToolResult, StreamsResult]:
+        return _answer(render.streams(buffer.snapshot()))
 
     @mcp.tool(
         title="Where the annotated image is",
@@ -137,3 +138,14 @@ def create_mcp(
             raise ToolError(str(error)) from error
 
     return mcp
+
+
+def _answer(result: Mapping[str, Any]) -> CallToolResult:
+    """Make the answer ourselves: the SDK would copy it once more, and indent its text.
+
+    It still validates it against the output schema.
+    """
+    text = pydantic_core.to_json(result).decode()
+    return CallToolResult(
+        content=[TextContent(type="text", text=text)], structured_content=dict(result)
+    )

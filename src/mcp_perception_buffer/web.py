@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import gc
 import hmac
 import signal
 import socket
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 import structlog
@@ -22,6 +25,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from mcp_perception_buffer.errors import ConfigError
+from mcp_perception_buffer.settings import LOOPBACK
+from mcp_perception_buffer.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,8 +45,8 @@ log = structlog.get_logger(__name__)
 
 # Long-lived streams (SSE) would otherwise hold a stop back for ever.
 SHUTDOWN_GRACE_S = 2
-# Beyond this many at once a caller is told to come again, instead of growing the queue.
-MAX_CONNECTIONS = 1000
+# Beyond this many requests at once a caller is told to come again; probes are always answered.
+MAX_REQUESTS = 1000
 
 PROBES = ("/healthz", "/livez", "/readyz")
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
@@ -55,7 +60,7 @@ MCP_RESPONSE_HEADERS = ("mcp-session-id", "mcp-protocol-version", "www-authentic
 
 def mcp_routes(mcp: MCPServer, settings: Settings) -> list[BaseRoute]:
     """Return the routes of streamable HTTP and SSE; only callers of known hosts get in."""
-    names = [f"{name}:*" for name in LOOPBACK_NAMES]
+    names = [form for name in LOOPBACK_NAMES for form in (name, f"{name}:*")]
     security = TransportSecuritySettings(
         enable_dns_rebinding_protection=True,
         allowed_hosts=[*names, *settings.allowed_hosts],
@@ -96,16 +101,21 @@ def middleware(settings: Settings) -> list[Middleware]:
             allow_headers=MCP_REQUEST_HEADERS,
             expose_headers=MCP_RESPONSE_HEADERS,
         ),
-        Middleware(Gate, token=token),
+        Middleware(Gate, token=token, local_only=settings.host in LOOPBACK),
     ]
 
 
 class Gate:
-    """Asks for the bearer token, where one is set, and explains refusals in the log."""
+    """Asks for the bearer token, where one is set, and explains refusals in the log.
 
-    def __init__(self, app: ASGIApp, token: str | None) -> None:
+    Where another server than ours listens wider than the settings say, it serves loopback alone.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None, *, local_only: bool) -> None:
         self._app = app
         self._expected = f"Bearer {token}".encode() if token else None
+        self._local_only = local_only
+        self._requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
@@ -113,6 +123,15 @@ class Gate:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        if self._local_only and not _is_loopback(scope):
+            log.warning("caller_refused", reason="not from this host", hint="set host, see README")
+            await JSONResponse({"error": "only served to this host"}, 403)(scope, receive, send)
+            return
+        if self._requests >= MAX_REQUESTS:
+            log.warning("caller_refused", reason=f"{MAX_REQUESTS} requests at once")
+            busy = JSONResponse({"error": "too many requests"}, 503, {"Retry-After": "1"})
+            await busy(scope, receive, send)
+            return
         given = headers.get("authorization", "").encode()
         if self._expected is not None and not hmac.compare_digest(given, self._expected):
             log.warning("caller_refused", reason="no or wrong bearer token")
@@ -133,7 +152,19 @@ class Gate:
                             hint=f"add it to {setting} if it is yours")  # fmt: skip
             await send(message)
 
-        await self._app(scope, receive, explain)
+        self._requests += 1
+        try:
+            await self._app(scope, receive, explain)
+        finally:
+            self._requests -= 1
+
+
+def _is_loopback(scope: Scope) -> bool:
+    """Whether a request came in on a loopback address (or a socket file, or a test's nowhere)."""
+    try:
+        return ip_address((scope.get("server") or ("",))[0]).is_loopback
+    except ValueError:
+        return True
 
 
 async def serve_http(
@@ -162,7 +193,6 @@ async def serve_http(
             lifespan="off",  # entered below, so that its errors reach the caller as they are
             log_config=None,
             access_log=False,  # a line a request of every caller says nothing a probe would not
-            limit_concurrency=MAX_CONNECTIONS,
             timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
         )
     )
@@ -179,8 +209,13 @@ async def serve_http(
     with _bind(settings) as listening:
         async with app.router.lifespan_context(app):
             host, port = listening.getsockname()[:2]
+            # What is loaded stays: the collector need not walk it again and again, 50 ms each time.
+            gc.collect()
+            gc.freeze()
             log.info("serving", mcp=f"http://{f'[{host}]' if ':' in host else host}:{port}/mcp")
-            await http.serve(sockets=[listening])
+            health: Health = app.state.service.health
+            with Watchdog(listening, lambda: health.silence("loop")):
+                await http.serve(sockets=[listening])
     return not failed
 
 
@@ -204,8 +239,8 @@ def _bind(settings: Settings) -> socket.socket:
         listening.listen()  # so that who reads "serving" in the log can connect at once
     except OSError as error:
         listening.close()
+        hint = "; stop what uses it or set MCP_PORT" if error.errno == errno.EADDRINUSE else ""
         raise ConfigError(
-            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
-            "stop what uses it or set MCP_PORT"
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}{hint}"
         ) from error
     return listening

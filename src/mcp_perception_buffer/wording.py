@@ -8,16 +8,20 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from mcp_perception_buffer.model import Detection, Kind, Observation, Snapshot, State, StreamView
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # a key of caches, cheap to hash
 class RenderLimits:
     """What bounds the prompt-ready text."""
 
@@ -32,7 +36,25 @@ RANKS = {state: rank for rank, state in enumerate(State)}  # the best one first
 _PLAIN_LABEL = re.compile(r"\w[\w ./+-]{0,31}")
 
 
-@lru_cache(maxsize=4096)
+def once_per_message(
+    render: Callable[Concatenate[Observation, P], R],
+) -> Callable[Concatenate[Observation, P], R]:
+    """Keep what `render` made of an observation for exactly as long as that observation lives."""
+    kept: WeakKeyDictionary[Observation, dict[object, object]] = WeakKeyDictionary()
+
+    @wraps(render)
+    def rendered(observation: Observation, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        known = kept.get(observation)
+        if known is None:
+            known = kept[observation] = {}
+        if args not in known:
+            known[args] = render(observation, *args, **kwargs)
+        return cast("R", known[args])
+
+    return rendered
+
+
+@once_per_message
 def summarise(observation: Observation, limits: RenderLimits) -> str:
     """Return one line on all detections, best first; what is left out is counted."""
     shown = [
@@ -64,7 +86,7 @@ def _detection_text(seen: Detection) -> str:
     return " ".join(parts)
 
 
-@lru_cache(maxsize=4096)
+@once_per_message
 def _value_text(observation: Observation, max_chars: int) -> str:
     text = json.dumps(observation.value, ensure_ascii=False)
     if len(text) <= max_chars:

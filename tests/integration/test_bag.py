@@ -83,6 +83,16 @@ async def test_an_ended_bag_leaves_its_last_values_marked_gone(bag: Path) -> Non
     assert latest["detections"][0]["label"] == "cup"
 
 
+async def test_a_bag_with_next_to_nothing_in_it_leaves_the_loop_its_time(tmp_path: Path) -> None:
+    with Writer(tmp_path / "bag", version=9) as writer:
+        writer.add_connection("/vision/a/text", STAMPED_STRING, typestore=STORE)
+        other = writer.add_connection("/elsewhere/text", STAMPED_STRING, typestore=STORE)
+        writer.write(other, 1_000_000_000, stamped_string("not wanted"))
+    async with service(**playing(tmp_path / "bag")) as serving, serving.client() as client:
+        listing = await ask(client, "list_streams")
+    assert [stream["state"] for stream in listing["streams"]] == ["never"]
+
+
 async def test_a_bag_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(SourceUnavailableError, match="nothing_here cannot be read"):
         async with running(Settings(**playing(tmp_path / "nothing_here")), lambda: None):

@@ -94,7 +94,7 @@ from {PACKAGE} import settings
 msg.VisionDetectionArray.__class__.__import_type_support__()  # loads the compiled library
 settings.load_settings()
 print(get_package_prefix("{PACKAGE}"), get_package_prefix("ros2_vision_interfaces"))
-print(msg.__file__, settings.default_config())
+print(msg.__file__, settings.config_dirs()[0])
 """
 
 

@@ -101,6 +101,7 @@ async def test_a_taken_port_is_one_message_and_nothing_is_left_running() -> None
         async with serve(MCP_PORT=str(taken.getsockname()[1])) as process:
             _, err = await asyncio.wait_for(process.communicate(), 20)
     assert process.returncode == 2
+    assert b"rcl" not in err  # ROS was never started
     [message] = err.decode().splitlines()
     assert "cannot listen on 127.0.0.1:" in message
     assert "MCP_PORT" in message
@@ -179,6 +180,20 @@ async def test_on_stdout_there_is_json_rpc_alone_whatever_rcl_is_told() -> None:
     assert b'"logger": "rcl"' in err
     for line in err.splitlines():
         json.loads(line)
+
+
+async def test_a_message_beyond_all_bounds_does_not_end_stdio() -> None:
+    async with stdio() as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        huge = {"jsonrpc": "2.0", "id": 2, "method": "ping", "params": {"x": "y" * 9_000_000}}
+        process.stdin.write(json.dumps(huge).encode() + b"\n")
+        process.stdin.write(b'{"jsonrpc": "2.0", "id": 3, "method": "ping"}\n')
+        answers = set()
+        async with asyncio.timeout(20):
+            while 3 not in answers:
+                answers.add(json.loads(await process.stdout.readline()).get("id"))
+    assert 2 not in answers
 
 
 async def test_a_signal_ends_stdio_although_the_client_holds_the_line() -> None:

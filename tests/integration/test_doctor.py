@@ -23,6 +23,7 @@ async def test_it_shows_every_skill_and_says_whether_all_is_well(
         assert not await doctor(url, None, screen)
         assert "No skill has published anything yet" in screen.export_text()
         async with publisher("--camera-topic", "", domain=domain) as vision:
+            await eventually(lambda: len(running.buffer.snapshot().streams) == 5)
             assert await eventually(lambda: doctor(url, None, screen))
             shown = " ".join(screen.export_text().split())
             assert "find_object" in shown

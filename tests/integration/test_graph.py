@@ -1,12 +1,15 @@
 """A messy graph: whatever happens to one topic, it is said, and the others go on."""
 
+import asyncio
 import contextlib
 import importlib.abc
 import json
+import os
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx2 as httpx
 import pytest
 
 from mcp_perception_buffer.component import Component
@@ -324,3 +327,43 @@ async def test_hidden_names_are_skipped_unless_asked_for(domain: str) -> None:
         async with service(include_hidden=True) as running:
             await eventually(lambda: stream(running, "/vision/_dbg/x"))
             await eventually(lambda: stream(running, "/vision/det/_action/feedback"))
+
+
+# --- nodes --------------------------------------------------------------------------------------
+
+
+async def test_topics_that_come_and_go_at_200_hz_leave_nothing_behind(
+    running: Service, domain: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def held() -> tuple[int, list[str]]:
+        names = (task.get_name() for task in asyncio.all_tasks())
+        consumers = sorted(name for name in names if name.startswith("consume:"))
+        return len(os.listdir("/proc/self/fd")), consumers
+
+    files, _ = held()
+    churn = (REPOSITORY / "benchmarks" / "churn.py").read_text()
+    async with publisher("publish", code=churn, domain=domain) as nodes:
+        await eventually(lambda: _at_least(running, 1000, STEADY["topic"]))
+        await steady(running)
+        assert len(running.buffer.snapshot().streams) > 10
+        await nodes.end()
+    # Whoever was killed stays in the graph for a while; then nothing of it is held.
+    await eventually(lambda: held()[1] == [], timeout_s=40)
+    assert held()[0] <= files + 5  # what the publisher's own pipes and a client left open
+    assert "Traceback" not in capsys.readouterr().out
+
+
+async def test_many_callers_at_once_are_all_answered_while_messages_flow(
+    running: Service, domain: str
+) -> None:
+    specs = [says("x", rate=200) | {"topic": f"/vision/s{i}/text"} for i in range(3)]
+    async with node(domain, *specs), httpx.AsyncClient(base_url=running.url) as http:
+        await eventually(lambda: _at_least(running, 1, *(entry["topic"] for entry in specs)))
+
+        async def caller() -> int:
+            async with running.client() as client:
+                for _ in range(5):
+                    assert len((await ask(client, "what_do_you_see"))["skills"]) == 3
+            return (await http.get("/healthz")).status_code
+
+        assert await asyncio.gather(*(caller() for _ in range(20))) == [200] * 20

@@ -36,6 +36,34 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
+@pytest.mark.parametrize("home", [None, "", "/proc/nowhere", "/dev/null"])
+async def test_it_starts_without_a_home_that_can_be_written(home: str | None) -> None:
+    env = {**os.environ, "ROS_DOMAIN_ID": fresh_domain(), "MCP_PORT": "0"}
+    env.pop("HOME", None)
+    if home is not None:
+        env["HOME"] = home
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "mcp_perception_buffer", "serve"),
+        env=env,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stderr is not None
+        async with asyncio.timeout(60):
+            async for line in process.stderr:
+                if json.loads(line)["event"] == "serving":
+                    break
+            else:
+                raise AssertionError("it did not start")
+        process.terminate()
+        await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+    assert process.returncode == 0
+
+
 async def test_the_wheel_serves_with_defaults_from_an_empty_folder(
     unpacked: Path, tmp_path: Path
 ) -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
+from starlette.responses import JSONResponse
 
+from mcp_perception_buffer.web import Gate
 from processes import fresh_domain, service
 
 pytestmark = pytest.mark.ros
@@ -103,6 +105,25 @@ async def test_only_configured_origins_get_cors(origin: str, allowed: bool) -> N
     if allowed:
         assert "mcp-protocol-version" in preflight.headers["Access-Control-Allow-Headers"]
         assert "mcp-session-id" in post.headers["Access-Control-Expose-Headers"]
+
+
+async def test_a_server_that_listens_wider_than_the_settings_say_still_serves_this_host_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    gate = Gate(JSONResponse({}), None, local_only=True)
+    for address, status in (("127.0.0.1", 200), ("::1", 200), ("10.1.2.3", 403)):
+        server = httpx.ASGITransport(app=_as_if_on(address, gate))
+        async with httpx.AsyncClient(transport=server, base_url="http://localhost") as http:
+            assert (await http.get("/mcp")).status_code == status
+            assert (await http.get("/healthz")).status_code == 200
+    assert "not from this host" in capsys.readouterr().out
+
+
+def _as_if_on(address: str, app: Any) -> Any:
+    async def called(scope: Any, receive: Any, send: Any) -> None:
+        await app({**scope, "server": (address, 9202)}, receive, send)
+
+    return called
 
 
 async def test_a_huge_body_is_refused_and_kept_nowhere() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ctypes
 import gc
+import socket
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -51,27 +52,37 @@ async def watching(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Watched]:
 
 
 @pytest.mark.parametrize(
-    "name", ["executor", "ros-heartbeat", "reconcile", "consume:/vision/find_object/detections"]
+    "name",
+    [
+        "executor",
+        "ros-heartbeat",
+        "reconcile",
+        "heartbeat",
+        "watcher",
+        "consume:/vision/find_object/detections",
+    ],
 )
 async def test_a_part_of_the_source_that_ends_fails_the_service(
-    monkeypatch: pytest.MonkeyPatch, name: str
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     async with watching(monkeypatch) as watched:
         [task, *_] = [task for task in asyncio.all_tasks() if task.get_name() == name]
         task.cancel()  # even if nothing was raised
         reasons = await eventually(watched.reasons, timeout_s=10)
-        assert any(name in reason for reason in reasons)
+        assert any(reason.startswith(("source:", name)) for reason in reasons)
+        assert name in capsys.readouterr().out
         assert watched.failures  # which ends the process with a non-zero code
 
 
 async def test_a_context_shut_down_by_others_fails_the_service(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with watching(monkeypatch) as watched:
         for context in [o for o in gc.get_objects() if isinstance(o, Context) and o.ok()]:
             context.shutdown()
         reasons = await eventually(watched.reasons, timeout_s=10)
-        assert "the ROS context was shut down" in " ".join(reasons)
+        assert any(reason.startswith("source:") for reason in reasons)
+        assert "the ROS context was shut down" in capsys.readouterr().out
         assert watched.failures
 
 
@@ -103,3 +114,51 @@ async def test_streams_that_go_with_their_publisher_are_no_failure(
         await eventually(lambda: not consumers())
         assert await watched.reasons() == []
         assert watched.failures == []
+
+
+BLOCKABLE = """
+import asyncio, sys, time
+from mcp_perception_buffer.server import serve_http
+from mcp_perception_buffer.settings import Settings
+
+async def main():
+    def block():
+        sys.stdin.readline()
+        time.sleep(9)
+
+    asyncio.get_running_loop().add_reader(sys.stdin, block)
+    print("ready", flush=True)
+    await serve_http(Settings())
+
+asyncio.run(main())
+"""
+
+
+async def test_a_blocked_loop_is_answered_for_and_recovers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    monkeypatch.setenv("MCP_PORT", str(port))
+    async with publisher(code=BLOCKABLE, domain=fresh_domain()) as service:
+
+        async def probe() -> tuple[int, str]:
+            # A connection each, as a supervisor's probe.
+            async with httpx.AsyncClient(timeout=2) as http:
+                try:
+                    answer = await http.get(f"http://127.0.0.1:{port}/healthz")
+                except httpx.TransportError:
+                    return 0, ""
+            return answer.status_code, answer.text
+
+        async def alive() -> bool:
+            return (await probe())[0] == 200
+
+        async def refused() -> str:
+            status, body = await probe()
+            return body if status == 503 else ""
+
+        await eventually(alive)
+        await service.say("", "")
+        assert "loop: no heartbeat" in await eventually(refused, timeout_s=10)
+        await eventually(alive)

@@ -52,9 +52,7 @@ async def test_a_watched_output_that_flips_true_posts_one_signed_event(domain: s
         async with publisher(domain=domain) as vision:
             await vision.say(TRIGGERED, "false")
             await eventually(state_is(running, "false"))
-            already = len(
-                brain.accepted
-            )  # seen true before it was told otherwise
+            already = len(brain.accepted)  # seen true before it was told otherwise
             await vision.say(TRIGGERED, "true")
             await eventually(lambda: len(brain.accepted) > already)
             await eventually(state_is(running, "true"))

@@ -1,6 +1,8 @@
+import gc
 import json
 import math
 import random
+import weakref
 from typing import Any
 
 import pytest
@@ -135,6 +137,18 @@ def test_every_scene_is_finite_encodable_and_bounded(make: Any) -> None:
         json.dumps(answer, allow_nan=False, ensure_ascii=False).encode()
     for skill in answer["skills"]:
         json.dumps(render.latest(scene.snapshot(), skill), allow_nan=False).encode()
+
+
+def test_what_is_rendered_goes_with_its_message() -> None:
+    scene = Scene(history_depth=2)
+    seen = []
+    for i in range(50):
+        scene.put("/vision/find/detections", detections(detection(f"cup_{i}")))
+        see(scene)
+        render.latest(scene.snapshot(), "find")
+        seen.append(weakref.ref(scene.snapshot().streams[0].observation))
+    gc.collect()
+    assert sum(message() is not None for message in seen) <= 3
 
 
 # --- results --------------------------------------------------------------------------------------

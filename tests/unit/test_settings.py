@@ -69,13 +69,14 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
     ("override", "said"),
     [
         ("histroy_depth=3", "histroy_depth"),
-        ("+histroy_depth=3", "histroy_depth = 3: Extra inputs are not permitted"),
+        ("+histroy_depth=3", "histroy_depth: there is no such key; perhaps history_depth?"),
         ("history_depth=many", "history_depth = 'many'"),
         ("history_depth=0", "greater than or equal to 1"),
         ("topic_patterns=[vision]", "a topic begins with '/'"),
         ("render.max_chars=1", "render.max_chars = 1"),
         ("+render.colour=red", "render.colour"),
         ("tasks=telepathy", "ros_service"),
+        ("source=bag", "source.path"),
         ("tasks.timeout_s=soon", "tasks.timeout_s = 'soon'"),
         ("tasks.timeout_s=-1", "tasks.timeout_s = -1"),
         ("+tasks.retries=3", "tasks.retries = 3: unknown"),
@@ -124,7 +125,7 @@ def test_a_preset_that_needs_a_secret_refuses_to_go_without(
     assert "SEKRET" not in str(error.value)
 
 
-def test_secrets_show_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_show_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RVC_EVENT_SECRET", "SEKRET, SEKRET2")
     monkeypatch.setenv("PERCEPTION_AUTH_TOKEN", "SEKRET")
     monkeypatch.setenv("RVC_CALLBACK_URL", "http://brain/x?token=SEKRET")
@@ -132,10 +133,32 @@ def test_secrets_show_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     assert loaded.event_secrets == ["SEKRET", "SEKRET2"]
     assert "SEKRET" not in str(loaded.shown())
     monkeypatch.setenv("RVC_CALLBACK_URL", "no url?token=SEKRET")
-    with pytest.raises(ConfigError) as error:
+    (tmp_path / "buffer.yaml").write_text(
+        "defaults: [source: ros, tasks: static, events: webhook, _self_]\nevent_secrt: SEKRET\n"
+    )
+    for tree in (None, tmp_path):
+        with pytest.raises(ConfigError) as error:
+            settings(config_dir=tree)
+        assert "SEKRET" not in str(error.value)
+        assert "RVC_CALLBACK_URL" in str(error.value)
+
+
+@pytest.mark.parametrize("blank", [" ", " , ", ",,"])
+def test_a_secret_of_nothing_is_refused(blank: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RVC_EVENT_SECRET", blank)
+    with pytest.raises(ConfigError, match="RVC_EVENT_SECRET"):
         settings()
-    assert "SEKRET" not in str(error.value)
-    assert "RVC_CALLBACK_URL" in str(error.value)
+
+
+def test_a_token_that_no_header_can_carry_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERCEPTION_AUTH_TOKEN", "clé secrète")
+    with pytest.raises(ConfigError, match="visible ASCII"):
+        settings()
+
+
+def test_the_folder_that_systemd_names_keeps_the_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/perception")
+    assert settings().state_dir == Path("/var/lib/perception")
 
 
 def test_what_is_in_force_is_shown_with_its_origin(monkeypatch: pytest.MonkeyPatch) -> None:

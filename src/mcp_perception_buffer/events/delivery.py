@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from typing import TYPE_CHECKING
 
 import structlog
@@ -54,6 +55,7 @@ class Delivery:
         self._failures: dict[str, int] = {}  # in a row, of each watch that has a task
         self._disabled = False
         self.problem: str | None = None
+        self.last_outcome: Outcome | None = None
 
     async def run(self) -> None:
         """Deliver until cancelled; what is under way then is delivered again by a successor."""
@@ -65,6 +67,7 @@ class Delivery:
                         tasks.create_task(self._drain(skill_id), name=f"deliver:{skill_id}")
 
     async def _drain(self, skill_id: str) -> None:
+        structlog.contextvars.bind_contextvars(watch=skill_id)
         while self._outbox.head(skill_id) is not None:
             async with self._slots:
                 delay_s = await self._attempt(skill_id)
@@ -84,8 +87,11 @@ class Delivery:
         if self._disabled:
             self._outbox.note(event, Fate.DISABLED, "no more events are wanted")
             return remaining_s
+        started = time.perf_counter()
         with self._outbox.in_flight(event):
-            outcome = await self._sink.send(event)
+            outcome = self.last_outcome = await self._sink.send(event)
+        took_ms = round((time.perf_counter() - started) * 1e3, 3)
+        log.debug("event_sent", event_id=event.id, outcome=outcome.kind, duration_ms=took_ms)
         if outcome.kind is OutcomeKind.DELIVERED:
             self._outbox.delivered(event)
             self._failures[skill_id] = 0

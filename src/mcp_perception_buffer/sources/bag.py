@@ -107,7 +107,7 @@ class BagSource(Source):
             if info is None:
                 continue
             if reason := self._decoder.why_unsupported(info.kind, info.type):
-                unsupported.append(Unsupported(info.topic, info.type, reason))
+                unsupported.append(Unsupported(info.topic, info.type, reason, info.skill))
                 continue
             self._buffer.open(info)
             ingest = streams[info.topic] = Ingest(info, self._buffer)
@@ -116,14 +116,14 @@ class BagSource(Source):
         return streams
 
     async def _play(self, reader: AnyReader, streams: dict[str, Ingest]) -> None:
-        if not streams:
-            await self._pass(float("inf"))
         began_ns = time.monotonic_ns()
         wanted = [connection for connection in reader.connections if connection.topic in streams]
         for connection, stamp_ns, cdr in reader.messages(wanted):
             due_ns = began_ns + stamp_ns - reader.start_time
             await self._pass((due_ns - time.monotonic_ns()) / 1e9)
             streams[connection.topic].offer(bytes(cdr))
+        # Also the least pause between two rounds, should a bag hold next to nothing.
+        await self._pass(STEP_S)
 
     async def _pass(self, seconds: float) -> None:
         """Let time pass, and others run, without the heartbeat standing still."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import rclpy
 import structlog
 from rclpy.context import Context
+from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import get_rmw_implementation_identifier
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-# How often the graph is looked at; a look costs microseconds, a reconcile only follows a change.
+# How often the graph is looked at, two microseconds a topic; a reconcile only follows a change.
 LOOK_INTERVAL_S = 0.2
 # How long after start-up a graph query may still miss what is there.
 DISCOVERY_S = 3.0
@@ -80,6 +81,7 @@ class RosSource(Source):
         self._ros_args = list(ros_args)
         self._decoder = decoder or Decoder(installed_definition)
         self._live: dict[str, RosStream] = {}
+        self._settled: dict[str, list[Any]] = {}  # the publishers of streams without a conflict
         self._executor: AsyncioExecutor | None = None
         self._node: Node | None = None
         self._clients: dict[str, Client[Any, Any]] = {}
@@ -213,7 +215,10 @@ class RosSource(Source):
                 for topic, types in sorted(graph)
                 if self._topics.classify(topic, "") is not None
             ]
-        return [(topic, types, node.count_publishers(topic)) for topic, types in self._wanted]
+        # What `node.count_publishers` asks, without expanding a name that is complete already.
+        with node.handle:
+            count = node.handle.get_count_publishers
+            return [(topic, types, count(topic)) for topic, types in self._wanted]
 
     def _reconcile(self, node: Node, wanted: list[str]) -> bool:
         """Make streams equal to what is published; False if one has to be tried again."""
@@ -221,10 +226,15 @@ class RosSource(Source):
         unsupported: list[Unsupported] = []
         published: set[str] = set()
         for topic in wanted:
-            publishers = node.get_publishers_info_by_topic(topic)
-            if not publishers:
+            gids = _publisher_gids(node, topic)
+            if not gids:
                 continue  # only subscribers, perhaps we ourselves
             published.add(topic)
+            # A publisher never changes its type or QoS: with the same ones all is decided.
+            if self._settled.pop(topic, None) == gids and self._updated(topic):
+                self._settled[topic] = gids
+                continue
+            publishers = node.get_publishers_info_by_topic(topic)
             type_name, conflicts = self._choose_type(topic, publishers)
             unsupported += conflicts
             if type_name is None:
@@ -234,6 +244,8 @@ class RosSource(Source):
                 continue
             try:
                 self._follow_publishers(node, topic, type_name, publishers)
+                if not conflicts:
+                    self._settled[topic] = gids
             except Exception as error:  # rcl's own types; the other topics go on
                 unsupported.append(
                     self._unsupported(topic, type_name, f"cannot subscribe: {error}")
@@ -306,8 +318,16 @@ class RosSource(Source):
         info = self._topics.classify(topic, type_name)
         return Unsupported(topic, type_name, one_line(reason, 300), info.skill if info else "")
 
+    def _updated(self, topic: str) -> bool:
+        try:
+            self._live[topic].update()
+        except Exception:  # rcl's own types; it is followed, and reported, in full then
+            return False
+        return True
+
     def _close(self, topic: str) -> None:
         stream = self._live.pop(topic)
+        self._settled.pop(topic, None)
         self._required.discard(stream.consumer)
         stream.close()
 
@@ -318,6 +338,13 @@ class RosSource(Source):
                 "topic_unsupported", topic=entry.topic, type=entry.type, reason=entry.reason
             )
         self._warned = set(unsupported)
+
+
+def _publisher_gids(node: Node, topic: str) -> list[Any]:
+    """Return who publishes a topic; `get_publishers_info_by_topic` without its many objects."""
+    with node.handle:
+        found = _rclpy.rclpy_get_publishers_info_by_topic(node.handle, topic, False)
+    return [publisher["endpoint_gid"] for publisher in found]
 
 
 def _foreign(publisher: TopicEndpointInfo) -> bool:

@@ -8,7 +8,6 @@ From rclpy 10 on, upstream's asyncio node replaces this file.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
 from collections import deque
@@ -18,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from rclpy.exceptions import InvalidHandle
 from rclpy.executors import Executor
-from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
 from rclpy.task import Task
-from rclpy.waitable import NumberOfEntities
+
+from mcp_perception_buffer.sources.ros_waitset import SUBSCRIPTION, WAITABLE, WaitSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -38,9 +37,9 @@ MAX_TAKES_PER_SUBSCRIPTION = 16
 # A wake through the thread costs as much as ten messages. So when the next one comes this soon
 # after the last, messages are let gather and then swept up, without wait set and thread.
 SWEEP_INTERVAL_S = 0.002
-# A sweep asks each subscription, half a microsecond each: never more than 2 % of a core.
-SWEEP_INTERVAL_PER_SUBSCRIPTION_S = 25e-6
-MAX_SWEEP_INTERVAL_S = 0.0125
+# A sweep asks each subscription, half a microsecond each: this much time between bounds the cost.
+SWEEP_INTERVAL_PER_SUBSCRIPTION_S = 40e-6
+MAX_SWEEP_INTERVAL_S = 0.02
 # So many sweeps in a row that find nothing end it.
 MAX_EMPTY_SWEEPS = 2
 # Each so manieth sweep looks at timers, clients, services and guard conditions, too.
@@ -78,16 +77,17 @@ class AsyncioExecutor(Executor):
         self._sweeps_left = 0
         self._ready: deque[tuple[Callable[[Any], Any], Any]] = deque()
         self._background: set[asyncio.Task[None]] = set()
-        # Keeps handles alive while the thread waits on them: what is destroyed meanwhile is
-        # released at the next rebuild, not under the thread's feet.
-        self._held = contextlib.ExitStack()
-        self._wait_set: Any = None
-        self._subscriptions: dict[int, Subscription[Any]] = {}  # by the handle's address
-        self._handles: list[Any] = []
-        self._others: dict[str, dict[int, Any]] = {}
-        self._waitables: list[Any] = []
+        self._wait_set: WaitSet | None = None
         # Rotated as they are asked, so that after a limit the others come first.
         self._takes: deque[tuple[Callable[[], Any], Subscription[Any]]] = deque()
+        self._takers: dict[str, Callable[[Any], int]] = {
+            SUBSCRIPTION: self._drain,
+            WAITABLE: self._take_via(self._take_waitable),
+            "guard_condition": self._take_via(self._take_guard_condition),
+            "timer": self._take_via(self._take_timer),
+            "client": self._take_via(self._take_client),
+            "service": self._take_via(self._take_service),
+        }
         self.last_spin_ns = time.monotonic_ns()
 
     async def run(self) -> None:
@@ -174,6 +174,7 @@ class AsyncioExecutor(Executor):
             self._armed.acquire()
             if self._stopping:
                 return
+            assert self._wait_set is not None  # filled before the lock was released
             try:
                 self._wait_set.wait(-1)
             except Exception as exc:  # rcl's own error types differ between distributions
@@ -201,21 +202,23 @@ class AsyncioExecutor(Executor):
         self._takes.clear()
         for task in self._background:
             task.cancel()
-        self._held.close()
-        self._wait_set = None
+        if self._wait_set is not None:
+            self._wait_set.close()
+            self._wait_set = None
 
     # --- on the loop ------------------------------------------------------------------------
 
     def _woken(self, error: Exception | None) -> None:
         self._waiting = False
-        if self._stopping or self._ended.done():
+        wait_set = self._wait_set
+        if self._stopping or self._ended.done() or wait_set is None:
             return
         if error is not None:
             self._fail(ExecutorStoppedError(f"waiting for ROS failed: {error}"))
             return
         soon = time.monotonic_ns() - self._armed_ns < SWEEP_INTERVAL_S * 1e9
         self._sweeps_left = MAX_EMPTY_SWEEPS if soon else 0
-        self._collect_ready()
+        self._collect_ready(wait_set)
         self.spin_once()
 
     def _sweep(self) -> None:
@@ -253,13 +256,13 @@ class AsyncioExecutor(Executor):
 
     def _look(self) -> None:
         """Ask the wait set what is ready, without waiting."""
-        self._fill()
+        wait_set = self._filled()
         try:
-            self._wait_set.wait(0)
+            wait_set.wait(0)
         except Exception as error:  # rcl's own error types differ between distributions
             self._fail(ExecutorStoppedError(f"waiting for ROS failed: {error}"))
             return
-        self._collect_ready()
+        self._collect_ready(wait_set)
         self._sweeps_left = MAX_EMPTY_SWEEPS if self._ready else self._sweeps_left - 1
         self.spin_once()
 
@@ -278,96 +281,28 @@ class AsyncioExecutor(Executor):
 
     def _arm(self) -> None:
         """Fill the wait set and let the thread wait on it."""
-        self._fill()
+        self._filled()
         self._waiting = True
         self._armed_ns = time.monotonic_ns()
         self._armed.release()
 
-    def _fill(self) -> None:
-        if self._entities_changed:
-            self._rebuild()
-        wait_set = self._wait_set
-        wait_set.clear_entities()
-        deque(map(wait_set.add_subscription, self._handles), 0)
-        for kind, entities in self._others.items():
-            add = getattr(wait_set, f"add_{kind}")
-            for entity in entities.values():
-                add(entity.handle)
-        for waitable in self._waitables:
-            waitable.add_to_wait_set(wait_set)
+    def _filled(self) -> WaitSet:
+        if self._entities_changed or self._wait_set is None:
+            self._entities_changed = False
+            if self._wait_set is not None:
+                self._wait_set.close()
+            wait_set = self._wait_set = WaitSet(self._context, self.get_nodes(), self._guard)
+            self._takes = deque(
+                (partial(s.handle.take_message, s.msg_type, s.raw), s)
+                for s in wait_set.subscriptions.values()
+            )
+            interval_s = SWEEP_INTERVAL_PER_SUBSCRIPTION_S * len(self._takes)
+            self._sweep_interval_s = min(max(SWEEP_INTERVAL_S, interval_s), MAX_SWEEP_INTERVAL_S)
+        self._wait_set.fill()
+        return self._wait_set
 
-    def _rebuild(self) -> None:
-        self._entities_changed = False
-        self._held.close()
-        nodes = self.get_nodes()
-        self._subscriptions = self._hold(s for n in nodes for s in n.subscriptions)
-        self._others = {
-            "guard_condition": self._hold([self._guard, *(g for n in nodes for g in n.guards)]),
-            "timer": self._hold(t for n in nodes for t in n.timers),
-            "client": self._hold(c for n in nodes for c in n.clients),
-            "service": self._hold(s for n in nodes for s in n.services),
-        }
-        self._handles = [s.handle for s in self._subscriptions.values()]
-        self._takes = deque(
-            (partial(s.handle.take_message, s.msg_type, s.raw), s)
-            for s in self._subscriptions.values()
-        )
-        interval_s = SWEEP_INTERVAL_PER_SUBSCRIPTION_S * len(self._handles)
-        self._sweep_interval_s = min(max(SWEEP_INTERVAL_S, interval_s), MAX_SWEEP_INTERVAL_S)
-        self._waitables = []
-        count = NumberOfEntities(
-            len(self._subscriptions),
-            len(self._others["guard_condition"]),
-            len(self._others["timer"]),
-            len(self._others["client"]),
-            len(self._others["service"]),
-        )
-        for waitable in (w for n in nodes for w in n.waitables):
-            with contextlib.suppress(InvalidHandle):
-                self._held.enter_context(waitable)
-                self._waitables.append(waitable)
-                count += waitable.get_num_entities()
-        context = self._context.handle
-        assert context is not None  # initialised, or no executor could have been made
-        self._held.enter_context(context)
-        self._wait_set = _rclpy.WaitSet(
-            count.num_subscriptions,
-            count.num_guard_conditions,
-            count.num_timers,
-            count.num_clients,
-            count.num_services,
-            count.num_events,
-            context,
-        )
-
-    def _hold(self, entities: Any) -> dict[int, Any]:
-        held = {}
-        for entity in entities:
-            with contextlib.suppress(InvalidHandle):  # destroyed already
-                self._held.enter_context(entity.handle)
-                held[entity.handle.pointer] = entity
-        return held
-
-    def _collect_ready(self) -> None:
-        wait_set = self._wait_set
-        for waitable in self._waitables:
-            if waitable.is_ready(wait_set):
-                self._ready.append((self._take_via(self._take_waitable), waitable))
-        takers: dict[str, Callable[[Any], Any]] = {
-            "guard_condition": self._take_guard_condition,
-            "timer": self._take_timer,
-            "client": self._take_client,
-            "service": self._take_service,
-        }
-        for kind, entities in self._others.items():
-            if not entities:
-                continue
-            for pointer in wait_set.get_ready_entities(kind):
-                entity = entities[pointer]
-                if entity is not self._guard:
-                    self._ready.append((self._take_via(takers[kind]), entity))
-        for pointer in wait_set.get_ready_entities("subscription"):
-            self._ready.append((self._drain, self._subscriptions[pointer]))
+    def _collect_ready(self, wait_set: WaitSet) -> None:
+        self._ready.extend((self._takers[kind], entity) for kind, entity in wait_set.ready())
 
     def _drain(self, subscription: Subscription[Any], taken: Any = None) -> int:
         """Take a subscription's waiting messages; what exceeds the limit is ready again at once.

@@ -25,7 +25,7 @@ from rclpy.qos import (
 )
 
 from mcp_perception_buffer.ingest import Ingest
-from mcp_perception_buffer.model import Link
+from mcp_perception_buffer.model import Kind, Link
 from mcp_perception_buffer.sources.ros_types import load_type
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-# Messages that DDS holds for us between two wakes; of images only the newest is of interest.
-QOS_DEPTH = 32
-IMAGE_QOS_DEPTH = 1
+# Messages that DDS holds for us. Of images only the newest is of interest; small ones have to
+# wait here until one lost before them is sent again, which a lossy link delays by seconds.
+QOS_DEPTH = {Kind.SEMANTIC: 256, Kind.DETECTIONS: 32, Kind.OVERLAY: 1, Kind.CAMERA: 1}
 # How long latched messages may take to arrive where other publishers are not latched.
 LATCHED_WAIT_S = 2.0
 # Publishers of one topic whose sequence numbers are followed; then counting begins anew.
@@ -158,7 +158,7 @@ class RosStream:
             load_type(self.info.type),
             self.info.topic,
             callback,
-            request.profile(IMAGE_QOS_DEPTH if self.info.kind.is_image else QOS_DEPTH),
+            request.profile(QOS_DEPTH[self.info.kind]),
             raw=True,
             event_callbacks=SubscriptionEventCallbacks(use_default_callbacks=False),
         )

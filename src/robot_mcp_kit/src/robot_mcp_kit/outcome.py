@@ -40,17 +40,21 @@ class Outcome:
     """The result of one attempt; `reason` may be logged and shown, it never holds the URL.
 
     `status` is None when no response came. `retry_after_s`, set on retries alone, is what the
-    receiver asked for, between 0 and 300.
+    receiver asked for, between 0 and 300. `clock_skew_s` is the receiver's clock minus ours, to the
+    second, by the `Date` of its response.
     """
 
     kind: OutcomeKind
     reason: str
     status: int | None = None
     retry_after_s: float | None = None
+    clock_skew_s: float | None = None
 
 
-def of_response(status: int, retry_after: str | None, *, now_s: float) -> Outcome:
-    """Judge a response by its status and `Retry-After` header, `now_s` in Unix seconds.
+def of_response(
+    status: int, retry_after: str | None, *, now_s: float, date: str | None = None
+) -> Outcome:
+    """Judge a response by its status, `Retry-After` and `Date`, `now_s` in Unix seconds.
 
     Any status without a meaning of its own is retried, redirects (which are not followed)
     included: they tell of the endpoint, not of this message, so that a mended endpoint still gets
@@ -62,7 +66,8 @@ def of_response(status: int, retry_after: str | None, *, now_s: float) -> Outcom
     if 300 <= status < 400:
         reason += ", redirects are not followed"
     wait_s = parse_retry_after(retry_after, now_s=now_s) if kind is OutcomeKind.RETRY else None
-    return Outcome(kind, reason, status, wait_s)
+    sent_s = _unix_seconds(date)
+    return Outcome(kind, reason, status, wait_s, None if sent_s is None else sent_s - now_s)
 
 
 def of_transport_error(error: Exception) -> Outcome:
@@ -85,10 +90,13 @@ def parse_retry_after(value: str | None, *, now_s: float) -> float | None:
     if _SECONDS.fullmatch(value):
         # float, since int refuses thousands of digits.
         return min(float(value), MAX_RETRY_AFTER_S)
+    until_s = _unix_seconds(value)
+    return None if until_s is None else min(max(until_s - now_s, 0.0), MAX_RETRY_AFTER_S)
+
+
+def _unix_seconds(http_date: str | None) -> float | None:
     try:
-        date = parsedate_to_datetime(value)
+        date = parsedate_to_datetime(http_date or "")
+        return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=UTC)
-    return min(max(date.timestamp() - now_s, 0.0), MAX_RETRY_AFTER_S)

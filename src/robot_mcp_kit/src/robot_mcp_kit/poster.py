@@ -95,8 +95,13 @@ class EventPoster:
                 self._url, data=body, headers=headers, allow_redirects=False
             ) as response:
                 await _drain(response.content)
-                retry_after = response.headers.get("Retry-After")
-                return of_response(response.status, retry_after, now_s=self._clock())
+                given = response.headers
+                return of_response(
+                    response.status,
+                    given.get("Retry-After"),
+                    now_s=self._clock(),
+                    date=given.get("Date"),
+                )
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             return of_transport_error(error)
 

@@ -1,0 +1,209 @@
+"""Rows about processor time: ingest, watches, many streams, idle, decoding, memory."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.mcp_http import Caller
+from benchmarks.measure import Child, Plan, Row, child, fresh_domain, in_turn, median, ms, share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TOPICS, RATE_HZ = 40, 50
+
+
+async def spent(measured: Child, seconds: float, port: int | None) -> dict[str, Any]:
+    """Return what a process used over `seconds`; the service is asked once a second meanwhile."""
+    before, began = await measured.ask(), time.monotonic()
+    caller = Caller(port) if port is not None else None
+    for second in range(round(seconds)):
+        if caller is not None:
+            await asyncio.to_thread(caller.call, "what_do_you_see")
+        await asyncio.sleep(max(0.0, began + second + 1 - time.monotonic()))
+    after, lasted = await measured.ask(), time.monotonic() - began
+    received = after["received"] - before["received"]
+    return {
+        "cpu": (after["cpu_s"] - before["cpu_s"]) / lasted,
+        "cpu_per_message_us": (after["cpu_s"] - before["cpu_s"]) / max(1, received) * 1e6,
+        "rate_hz": received / lasted,
+        **{key: after[key] for key in ("rss_mib", "fds", "threads", "streams")},
+        "dropped": after.get("dropped", 0) - before.get("dropped", 0),
+    }
+
+
+def service_args(plan: Plan, *more: object) -> tuple[object, ...]:
+    """Return the service's options for this plan."""
+    return (*more, "--uvloop") if plan.uvloop else more
+
+
+async def _plain(domain: str, topics: int, seconds: float) -> dict[str, Any]:
+    async with child("plain_node", domain, "--topics", topics) as node:
+        await node.until(lambda a: a["streams"] == topics)
+        await asyncio.sleep(1)
+        return await spent(node, seconds, None)
+
+
+async def _ours(
+    domain: str, topics: int, seconds: float, *args: object, asked: bool = True
+) -> dict[str, Any]:
+    async with child("service", domain, *args) as service:
+        await service.until(lambda a: a["streams"] >= topics)
+        await asyncio.sleep(1)
+        return await spent(service, seconds, service.hello["port"] if asked else None)
+
+
+async def _ingest(
+    plan: Plan, note: Callable[[str], None], name: str, bound: float, *args: object
+) -> Row:
+    load = ("--topics", TOPICS, "--rate", RATE_HZ)
+    domain = fresh_domain()
+    async with child("publisher", domain, *load):
+        plain, ours = await in_turn(
+            plan.rounds,
+            lambda: _plain(domain, TOPICS, plan.seconds),
+            lambda: _ours(domain, TOPICS, plan.seconds, *service_args(plan, *args)),
+            note=note,
+        )
+    a, b = (median([one["cpu_per_message_us"] for one in side]) for side in (plain, ours))
+    cpu = [median([one["cpu"] for one in side]) for side in (plain, ours)]
+    # A message, since the plain node may be too slow for all of them.
+    theirs, ours_text = (
+        f"{us:.0f} µs ({used * 100:.0f} %)" for us, used in zip((a, b), cpu, strict=True)
+    )
+    details = {"plain": plain, "ours": ours}
+    return Row(name, theirs, ours_text, b / a, f"≤ {bound}×", b / a <= bound, details)
+
+
+async def ingest(plan: Plan, note: Callable[[str], None]) -> Row:
+    """40 topics x 50 Hz x 8 detections, asked once a second, against a plain typed node."""
+    return await _ingest(plan, note, f"ingest CPU a message, {TOPICS} topics × {RATE_HZ} Hz", 0.15)
+
+
+async def watched(plan: Plan, note: Callable[[str], None]) -> Row:
+    """The same with each stream watched, so that each message is decoded and judged."""
+    return await _ingest(plan, note, "the same, every stream watched", 0.45, "--watch", TOPICS)
+
+
+async def streams(plan: Plan, note: Callable[[str], None]) -> Row:
+    """500 streams against 10 at the same total rate."""
+
+    async def side(topics: int) -> dict[str, Any]:
+        domain = fresh_domain()
+        load = ("--topics", topics, "--rate", 1000 / topics)
+        async with child("publisher", domain, *load):
+            return await _ours(domain, topics, plan.seconds, *service_args(plan), asked=False)
+
+    few, many = await in_turn(2, lambda: side(10), lambda: side(500), note=note)
+    a, b = (median([one["cpu_per_message_us"] for one in side]) for side in (few, many))
+    rss, fds = (median([one[key] for one in many]) for key in ("rss_mib", "fds"))
+    return Row(
+        f"CPU a message, 500 streams against 10 ({rss:.0f} MiB, {fds:.0f} fds)",
+        f"{a:.1f} µs",
+        f"{b:.1f} µs",
+        b / a,
+        "≤ 1.3×",
+        b / a <= 1.3,
+        {"few": few, "many": many},
+    )
+
+
+async def idle(plan: Plan, note: Callable[[str], None]) -> Row:
+    """100 streams whose publishers live and are silent."""
+    domain, topics = fresh_domain(), 100
+    seconds = 2 * plan.seconds
+    async with child("publisher", domain, "--topics", topics) as publisher:
+
+        async def side(module: str, *args: object) -> dict[str, Any]:
+            async with child(module, domain, *args) as measured:
+                async with asyncio.timeout(60):
+                    while (await measured.ask())["streams"] < topics:
+                        await publisher.ask(once=True)
+                        await asyncio.sleep(0.3)
+                await asyncio.sleep(4)  # discovery has settled
+                return await spent(measured, seconds, None)
+
+        plain, ours = await in_turn(
+            2,
+            lambda: side("plain_node", "--topics", topics),
+            lambda: side("service", *service_args(plan)),
+            note=note,
+        )
+    a, b = (median([one["cpu"] for one in side]) for side in (plain, ours))
+    details = {"plain": plain, "ours": ours}
+    ratio = b / a if a else None
+    return Row(
+        "idle CPU, 100 silent streams", share(a), share(b), ratio, "≤ 0.5 %", b <= 5e-3, details
+    )
+
+
+async def decode(plan: Plan, note: Callable[[str], None]) -> Row:
+    """8 masks of 640x480 against none; both messages come over DDS."""
+    from mcp_perception_buffer.buffer import Buffer
+    from mcp_perception_buffer.decode import DETECTIONS_TYPE, Decoder
+    from mcp_perception_buffer.model import Kind, StreamInfo
+    from mcp_perception_buffer.sources.ros_types import installed_definition
+
+    bare = await _receive("0x0")
+    masked = await _receive("640x480")
+    decoder = Decoder(installed_definition)
+
+    async def side(cdr: bytes) -> float:
+        times = []
+        for _ in range(400):
+            began = time.perf_counter()
+            decoder.decode(Kind.DETECTIONS, DETECTIONS_TYPE, cdr)
+            times.append(time.perf_counter() - began)
+        return median(times)
+
+    await side(masked)
+    results = await in_turn(10 * plan.rounds, lambda: side(bare), lambda: side(masked), note=note)
+    a, b = map(median, results)
+    topic = "/vision/a/detections"
+    buffer = Buffer(decoder.decode)
+    buffer.open(StreamInfo(topic, "a", "detections", Kind.DETECTIONS, DETECTIONS_TYPE))
+    gc.collect()
+    tracemalloc.start()
+    for index in range(20):
+        buffer.put(topic, bytes(bytearray(masked)), index)
+    gc.collect()
+    retained = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    ok = b / a <= 1.3 and retained < len(masked) / 10
+    details = {"message_bytes": len(masked), "retained_bytes_of_20": retained}
+    name = f"decode, 8 masks of 640×480 ({retained / 1024:.0f} KiB kept of 20 messages)"
+    return Row(name, ms(a), ms(b), b / a, "≤ 1.3×, none kept", ok, details)
+
+
+async def _receive(mask: str) -> bytes:
+    """Return one message's bytes as they come over DDS from the publisher's process."""
+    domain = fresh_domain()
+    async with child("publisher", domain, "--topics", 1, "--rate", 5, "--mask", mask):
+        return await asyncio.to_thread(_take_one, int(domain))
+
+
+def _take_one(domain: int) -> bytes:
+    import rclpy
+    from rclpy.executors import SingleThreadedExecutor
+
+    from ros2_vision_interfaces.msg import VisionDetectionArray
+
+    context = rclpy.Context()
+    rclpy.init(context=context, domain_id=domain)
+    node = rclpy.create_node("receive", context=context)
+    executor = SingleThreadedExecutor(context=context)
+    executor.add_node(node)
+    taken: list[bytes] = []
+    topic = "/vision/load_000/detections"
+    node.create_subscription(VisionDetectionArray, topic, taken.append, 1, raw=True)
+    deadline = time.monotonic() + 30
+    while not taken and time.monotonic() < deadline:
+        executor.spin_once(timeout_sec=0.5)
+    executor.shutdown()
+    node.destroy_node()
+    context.try_shutdown()
+    return taken[0]

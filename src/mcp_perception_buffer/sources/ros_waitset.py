@@ -1,0 +1,112 @@
+"""The executor's rcl wait set: built anew when entities change, refilled for each wait."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from typing import TYPE_CHECKING, Any, cast
+
+from rclpy.exceptions import InvalidHandle
+from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
+from rclpy.waitable import NumberOfEntities
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from rclpy.context import Context
+    from rclpy.node import Node
+    from rclpy.subscription import Subscription
+
+WAITABLE = "waitable"
+SUBSCRIPTION = "subscription"
+
+
+class WaitSet:
+    """All that some nodes want to wait for.
+
+    While it exists it keeps the handles alive: what is destroyed meanwhile is released by `close`,
+    and not under the feet of a thread that waits.
+    """
+
+    def __init__(self, context: Context, nodes: Sequence[Node], guard: Any) -> None:
+        """Hold the nodes' entities, and one more guard condition to wake the wait."""
+        self._held = contextlib.ExitStack()
+        self._guard = guard
+        self.subscriptions: dict[int, Subscription[Any]] = self._hold(
+            s for n in nodes for s in n.subscriptions
+        )
+        self._handles = [subscription.handle for subscription in self.subscriptions.values()]
+        self._others: dict[str, dict[int, Any]] = {
+            "guard_condition": self._hold([guard, *(g for n in nodes for g in n.guards)]),
+            "timer": self._hold(t for n in nodes for t in n.timers),
+            "client": self._hold(c for n in nodes for c in n.clients),
+            "service": self._hold(s for n in nodes for s in n.services),
+        }
+        self._waitables: list[Any] = []
+        count = NumberOfEntities(
+            len(self._handles),
+            len(self._others["guard_condition"]),
+            len(self._others["timer"]),
+            len(self._others["client"]),
+            len(self._others["service"]),
+        )
+        for waitable in (w for n in nodes for w in n.waitables):
+            with contextlib.suppress(InvalidHandle):
+                self._held.enter_context(waitable)
+                self._waitables.append(waitable)
+                count += waitable.get_num_entities()
+        handle = context.handle
+        assert handle is not None  # initialised, or no executor could have been made
+        self._held.enter_context(handle)
+        self._wait_set = _rclpy.WaitSet(
+            count.num_subscriptions,
+            count.num_guard_conditions,
+            count.num_timers,
+            count.num_clients,
+            count.num_services,
+            count.num_events,
+            handle,
+        )
+
+    def fill(self) -> None:
+        """Enter everything, as is needed before each wait."""
+        wait_set = self._wait_set
+        wait_set.clear_entities()
+        deque(map(wait_set.add_subscription, self._handles), 0)
+        for kind, entities in self._others.items():
+            add = getattr(wait_set, f"add_{kind}")
+            for entity in entities.values():
+                add(entity.handle)
+        for waitable in self._waitables:
+            waitable.add_to_wait_set(wait_set)
+
+    def wait(self, timeout_ns: int) -> None:
+        """Block until something is ready, -1 for ever; the GIL is released meanwhile.
+
+        Raises:
+            Exception: rcl's own types, which differ between distributions.
+        """
+        self._wait_set.wait(timeout_ns)
+
+    def ready(self) -> Iterator[tuple[str, Any]]:
+        """Yield kind and entity of all that the last wait found, subscriptions last."""
+        for waitable in self._waitables:
+            if waitable.is_ready(self._wait_set):
+                yield WAITABLE, waitable
+        for kind, entities in (*self._others.items(), (SUBSCRIPTION, self.subscriptions)):
+            if entities:
+                for pointer in self._wait_set.get_ready_entities(cast("Any", kind)):
+                    if entities[pointer] is not self._guard:
+                        yield kind, entities[pointer]
+
+    def close(self) -> None:
+        """Let go of the handles; nothing may wait any more."""
+        self._held.close()
+
+    def _hold(self, entities: Iterable[Any]) -> dict[int, Any]:
+        held = {}
+        for entity in entities:
+            with contextlib.suppress(InvalidHandle):  # destroyed already
+                self._held.enter_context(entity.handle)
+                held[entity.handle.pointer] = entity
+        return held
