@@ -174,9 +174,13 @@ async def test_on_stdout_there_is_json_rpc_alone_whatever_rcl_is_told() -> None:
         assert process.stdin is not None
         process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 2, "method": "ping"}).encode())
         process.stdin.write(b"\n")
+        assert process.stdout is not None
+        answer = await asyncio.wait_for(process.stdout.readline(), 20)
         process.stdin.close()
         out, err = await asyncio.wait_for(process.communicate(), 20)
-    assert [json.loads(line)["id"] for line in out.splitlines()] == [2]
+    assert json.loads(answer)["id"] == 2
+    assert out == b""
+    assert process.returncode == 0
     assert b'"logger": "rcl"' in err
     for line in err.splitlines():
         json.loads(line)
