@@ -16,10 +16,10 @@ from mcp_perception_buffer.buffer import Buffer
 from mcp_perception_buffer.server import create_app
 from mcp_perception_buffer.settings import Settings
 
-# Domain ids above 101 would reach into the ports that Linux hands out to everybody.
-_DOMAINS = itertools.cycle(range(10, 100))
-for _ in range(os.getpid() % 90):
-    next(_DOMAINS)
+# Domain ids above 101 would reach into the ports that Linux hands out to everybody. Each of up to
+# four test processes has some of its own.
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 4
+_DOMAINS = itertools.cycle(range(10 + 22 * _WORKER, 32 + 22 * _WORKER))
 
 
 def fresh_domain() -> str:
