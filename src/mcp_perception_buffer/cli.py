@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from mcp_perception_buffer import server
 from mcp_perception_buffer.errors import PerceptionError, SourceUnavailableError
 from mcp_perception_buffer.logs import configure_logging
 from mcp_perception_buffer.settings import load_settings
@@ -33,7 +32,10 @@ Overrides = Annotated[
 @app.command()
 def serve(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
     """Run the service until Ctrl-C. Arguments after --ros-args go to rclpy."""
+    # Before the server is loaded, which takes seconds: a mistake in the settings is told at once.
     settings, _ = load_settings(overrides or (), config_dir)
+    from mcp_perception_buffer import server
+
     configure_logging(level=settings.log_level, pretty=settings.log_pretty)
     if settings.transport == "stdio":
         asyncio.run(server.serve_stdio(settings))

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-READY_TIMEOUT_S = 10.0
+READY_TIMEOUT_S = 5.0
 MAX_STDIO_MESSAGE = 4 * 1024 * 1024  # bytes, as over HTTP
 
 

@@ -188,8 +188,9 @@ class Watcher:
     def _reconcile(self, listed: Sequence[Task]) -> None:
         wanted: dict[str, Task] = {}
         for task in listed:
-            if task.watched:
-                wanted.setdefault(task.skill_id, task)
+            if task.watched and wanted.setdefault(task.skill_id, task) is not task:
+                shown = one_line(task.skill_id, MAX_ID_CHARS)
+                self.problem = f"skill_id {shown} is listed twice, only its first watch counts"
         if len(wanted) > MAX_WATCHES:
             self.problem = f"{len(wanted)} watches, only {MAX_WATCHES} are watched"
             wanted = dict(list(wanted.items())[:MAX_WATCHES])

@@ -67,7 +67,9 @@ async def test_it_starts_without_a_home_that_can_be_written(home: str | None) ->
 async def test_the_wheel_serves_with_defaults_from_an_empty_folder(
     unpacked: Path, tmp_path: Path
 ) -> None:
-    env = {**os.environ, "PYTHONPATH": str(unpacked), "ROS_DOMAIN_ID": fresh_domain()}
+    # The copy is not what coverage is about.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
+    env |= {"PYTHONPATH": str(unpacked), "ROS_DOMAIN_ID": fresh_domain()}
     shown = subprocess.run(
         [sys.executable, "-m", "mcp_perception_buffer", "config", "show"],
         cwd=tmp_path, env=env, capture_output=True, text=True, check=True, timeout=60,

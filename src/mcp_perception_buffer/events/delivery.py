@@ -87,11 +87,12 @@ class Delivery:
         if self._disabled:
             self._outbox.note(event, Fate.DISABLED, "no more events are wanted")
             return remaining_s
+        structlog.contextvars.bind_contextvars(event_id=event.id)
         started = time.perf_counter()
         with self._outbox.in_flight(event):
             outcome = self.last_outcome = await self._sink.send(event)
         took_ms = round((time.perf_counter() - started) * 1e3, 3)
-        log.debug("event_sent", event_id=event.id, outcome=outcome.kind, duration_ms=took_ms)
+        log.debug("event_sent", outcome=outcome.kind, duration_ms=took_ms)
         if outcome.kind is OutcomeKind.DELIVERED:
             self._outbox.delivered(event)
             self._failures[skill_id] = 0

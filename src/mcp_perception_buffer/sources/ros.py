@@ -199,6 +199,8 @@ class RosSource(Source):
             if wanted != seen or now >= next_full:
                 complete = self._reconcile(node, [topic for topic, _, _ in wanted])
                 self._buffer.expire()
+                took_ms = round((time.monotonic() - now) * 1e3, 3)
+                log.debug("graph_reconciled", streams=len(self._live), duration_ms=took_ms)
                 # What could not be subscribed to is tried again at the next look.
                 seen = wanted if complete else None
                 next_full = now + self._reconcile_interval_s
