@@ -103,6 +103,7 @@ class RosStream:
         self.request = request
         self._ingest = Ingest(info, buffer)
         self._numbers: dict[bytes, int] = {}
+        self._matched = 0
         known = buffer.view(info.topic)
         self._heard = known is not None and known.received > 0
         self._latched: Subscription[Any] | None = None
@@ -141,6 +142,9 @@ class RosStream:
                 self._mismatch = qos_policy_name_from_kind(event.last_policy_kind).lower()
                 log.warning("qos_incompatible", topic=self.info.topic, policy=self._mismatch)
         matched = self._subscription.get_publisher_count()
+        if matched != self._matched:
+            self._matched = matched
+            self._numbers.pop(b"", None)
         self._buffer.set_link(self.info.topic, Link(matched, str(self.request), self._mismatch))
 
     def close(self) -> None:
@@ -165,10 +169,11 @@ class RosStream:
 
     def _take(self, cdr: bytes, message_info: dict[str, Any]) -> None:
         self._heard = True
-        # The gaps show every loss, in the network or in DDS; not every middleware tells them.
+        # The gaps show every loss, in the network or in DDS; not every middleware tells them. Jazzy
+        # does not say whose message it is, which matters only where several publish.
         gid, number = message_info.get("publisher_gid"), message_info["publication_sequence_number"]
-        if gid is not None and number is not None:
-            publisher = gid["data"]
+        if number is not None and (gid is not None or self._matched == 1):
+            publisher = gid["data"] if gid else b""
             last = self._numbers.get(publisher)
             if last is None and len(self._numbers) >= MAX_PUBLISHERS:
                 self._numbers.clear()
