@@ -63,26 +63,30 @@ async def serving_at(process: asyncio.subprocess.Process) -> str:
     raise AssertionError("the service ended before it served")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "times"), [(signal.SIGINT, 20), (signal.SIGTERM, 1)], ids=["SIGINT", "SIGTERM"]
+)
 async def test_a_signal_ends_the_service_in_order_and_without_a_traceback(
-    number: signal.Signals,
+    number: signal.Signals, times: int
 ) -> None:
     domain = fresh_domain()
-    async with publisher("--rate", "200", domain=domain), serve(ROS_DOMAIN_ID=domain) as process:
-        url = await serving_at(process)
+    async with publisher("--rate", "200", domain=domain):
+        for _ in range(times):
+            async with serve(ROS_DOMAIN_ID=domain) as process:
+                url = await serving_at(process)
 
-        async def fresh() -> bool:
-            async with Client(url) as client:
-                return bool((await ask(client, "list_streams"))["streams"])
+                async def fresh(url: str = url) -> bool:
+                    async with Client(url) as client:
+                        return bool((await ask(client, "list_streams"))["streams"])
 
-        await eventually(fresh)
-        process.send_signal(number)
-        out, err = await asyncio.wait_for(process.communicate(), 5)
-    assert process.returncode == 0
-    assert out == b""
-    assert b"Traceback" not in err
-    for line in err.splitlines():
-        json.loads(line)
+                await eventually(fresh)
+                process.send_signal(number)
+                out, err = await asyncio.wait_for(process.communicate(), 5)
+            assert process.returncode == 0
+            assert out == b""
+            assert b"Traceback" not in err
+            for line in err.splitlines():
+                json.loads(line)
 
 
 async def test_a_signal_before_it_is_up_ends_it_too() -> None:
@@ -123,6 +127,14 @@ async def test_a_wrong_setting_ends_start_up_with_one_readable_message(
         _, err = await asyncio.wait_for(process.communicate(), 20)
     assert process.returncode in (1, 2)
     assert said in err.decode()
+    assert b"Traceback" not in err
+
+
+async def test_a_state_directory_that_cannot_be_written_is_told_before_ros_starts() -> None:
+    async with serve("state_dir=/proc/nowhere") as process:
+        _, err = await asyncio.wait_for(process.communicate(), 20)
+    assert process.returncode == 2
+    assert b"state_dir = /proc/nowhere: cannot be written" in err
     assert b"Traceback" not in err
 
 
