@@ -21,6 +21,18 @@ from mcp_perception_buffer.settings import Settings
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 4
 _DOMAINS = itertools.cycle(range(10 + 22 * _WORKER, 32 + 22 * _WORKER))
 
+# What a client of a handshake generation says first.
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+
 
 def fresh_domain() -> str:
     return str(next(_DOMAINS))

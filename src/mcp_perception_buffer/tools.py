@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -29,7 +30,7 @@ from mcp_perception_buffer.results import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from mcp_perception_buffer.buffer import Buffer
     from mcp_perception_buffer.watcher import Watcher
@@ -87,10 +88,8 @@ def create_mcp(
         annotations=READ_ONLY,
     )
     async def get_latest(skill: str) -> Annotated[CallToolResult, LatestResult]:
-        try:
+        with _told_to_the_caller():
             return _answer(render.latest(buffer.snapshot(), skill))
-        except UnknownSkillError as error:
-            raise ToolError(str(error)) from error
 
     @mcp.tool(
         title="List vision streams",
@@ -109,10 +108,8 @@ def create_mcp(
         annotations=READ_ONLY,
     )
     async def get_overlay_ref(skill: str) -> OverlayResult:
-        try:
+        with _told_to_the_caller():
             return render.overlay_ref(buffer.snapshot(), skill)
-        except UnknownSkillError as error:
-            raise ToolError(str(error)) from error
 
     @mcp.tool(
         title="State of all watches",
@@ -132,12 +129,19 @@ def create_mcp(
         annotations=READ_ONLY,
     )
     async def diagnose(skill: str) -> DiagnosisResult:
-        try:
+        with _told_to_the_caller():
             return explain(buffer.snapshot(), skill, surroundings(), time.time())
-        except UnknownSkillError as error:
-            raise ToolError(str(error)) from error
 
     return mcp
+
+
+@contextlib.contextmanager
+def _told_to_the_caller() -> Iterator[None]:
+    """Turn an unknown skill into the SDK's own error, which alone reaches the caller as it is."""
+    try:
+        yield
+    except UnknownSkillError as error:
+        raise ToolError(str(error)) from error
 
 
 def _answer(result: Mapping[str, Any]) -> CallToolResult:

@@ -16,22 +16,12 @@ import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-from processes import ask, fresh_domain, publisher
+from processes import INITIALIZE, ask, fresh_domain, publisher
 from support import eventually
 
 pytestmark = pytest.mark.ros
 pytest.importorskip("rclpy", reason="run with --extra ros")
 
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "test", "version": "1"},
-    },
-}
 COMMAND = [sys.executable, "-m", "mcp_perception_buffer"]
 
 

@@ -9,7 +9,7 @@ import pytest
 from starlette.responses import JSONResponse
 
 from mcp_perception_buffer.web import Gate
-from processes import fresh_domain, service
+from processes import INITIALIZE, fresh_domain, service
 
 pytestmark = pytest.mark.ros
 pytest.importorskip("rclpy", reason="run with --extra ros")
@@ -20,16 +20,6 @@ GUARDED: dict[str, Any] = {
     "auth_token": "SEKRET",
     "allowed_hosts": ["robot:*"],
     "allowed_origins": ["https://console.example"],
-}
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "test", "version": "1"},
-    },
 }
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 
