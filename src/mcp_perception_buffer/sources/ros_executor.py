@@ -19,13 +19,14 @@ from rclpy.exceptions import InvalidHandle
 from rclpy.executors import Executor
 from rclpy.task import Task
 
-from mcp_perception_buffer.sources.ros_waitset import SUBSCRIPTION, WAITABLE, WaitSet
+from mcp_perception_buffer.sources.ros_waitset import GRAPH, SUBSCRIPTION, WAITABLE, WaitSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from rclpy.client import Client
     from rclpy.context import Context
+    from rclpy.node import Node
     from rclpy.subscription import Subscription
 
 log = structlog.get_logger(__name__)
@@ -82,6 +83,7 @@ class AsyncioExecutor(Executor):
         self._takes: deque[tuple[Callable[[], Any], Subscription[Any]]] = deque()
         self._takers: dict[str, Callable[[Any], int]] = {
             SUBSCRIPTION: self._drain,
+            GRAPH: self._note_graph_change,
             WAITABLE: self._take_via(self._take_waitable),
             "guard_condition": self._take_via(self._take_guard_condition),
             "timer": self._take_via(self._take_timer),
@@ -89,6 +91,8 @@ class AsyncioExecutor(Executor):
             "service": self._take_via(self._take_service),
         }
         self.last_spin_ns = time.monotonic_ns()
+        # Set whenever anything in the ROS graph changed; who waits for it clears it.
+        self.graph_changed = asyncio.Event()
 
     async def run(self) -> None:
         """Spin until `shutdown`.
@@ -330,6 +334,10 @@ class AsyncioExecutor(Executor):
         except Exception:
             log.exception("callback_failed", topic=subscription.topic_name)
         return takes
+
+    def _note_graph_change(self, node: Node) -> int:
+        self.graph_changed.set()
+        return 0
 
     def _take_via(self, take: Callable[[Any], Any]) -> Callable[[Any], int]:
         """Wrap one of rclpy's own take functions, which return the work as a coroutine function."""

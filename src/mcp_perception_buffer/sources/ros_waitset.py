@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,6 +20,16 @@ if TYPE_CHECKING:
 
 WAITABLE = "waitable"
 SUBSCRIPTION = "subscription"
+GRAPH = "graph"
+
+# rclpy has no entity for a node's graph guard condition, which wakes a wait when anything in the
+# graph changes; rcl's own two functions for it are found through rclpy's extension module.
+_rcl = ctypes.CDLL(str(_rclpy.__file__))
+_graph_guard = _rcl.rcl_node_get_graph_guard_condition
+_graph_guard.argtypes = [ctypes.c_void_p]
+_graph_guard.restype = ctypes.c_void_p
+_add_guard = _rcl.rcl_wait_set_add_guard_condition
+_add_guard.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
 
 
 class WaitSet:
@@ -32,6 +43,10 @@ class WaitSet:
         """Hold the nodes' entities, and one more guard condition to wake the wait."""
         self._held = contextlib.ExitStack()
         self._guard = guard
+        self._graph_guards: dict[int, Node] = {}
+        for node in nodes:
+            self._held.enter_context(node.handle)
+            self._graph_guards[_graph_guard(node.handle.pointer)] = node
         self.subscriptions: dict[int, Subscription[Any]] = self._hold(
             s for n in nodes for s in n.subscriptions
         )
@@ -45,7 +60,7 @@ class WaitSet:
         self._waitables: list[Any] = []
         count = NumberOfEntities(
             len(self._handles),
-            len(self._others["guard_condition"]),
+            len(self._others["guard_condition"]) + len(self._graph_guards),
             len(self._others["timer"]),
             len(self._others["client"]),
             len(self._others["service"]),
@@ -77,6 +92,8 @@ class WaitSet:
             add = getattr(wait_set, f"add_{kind}")
             for entity in entities.values():
                 add(entity.handle)
+        for graph_guard in self._graph_guards:
+            _add_guard(wait_set.pointer, graph_guard, None)
         for waitable in self._waitables:
             waitable.add_to_wait_set(wait_set)
 
@@ -96,7 +113,9 @@ class WaitSet:
         for kind, entities in (*self._others.items(), (SUBSCRIPTION, self.subscriptions)):
             if entities:
                 for pointer in self._wait_set.get_ready_entities(cast("Any", kind)):
-                    if entities[pointer] is not self._guard:
+                    if pointer in self._graph_guards:
+                        yield GRAPH, self._graph_guards[pointer]
+                    elif entities[pointer] is not self._guard:
                         yield kind, entities[pointer]
 
     def close(self) -> None:
