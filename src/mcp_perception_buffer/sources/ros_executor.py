@@ -43,8 +43,8 @@ SWEEP_INTERVAL_PER_SUBSCRIPTION_S = 40e-6
 MAX_SWEEP_INTERVAL_S = 0.02
 # So many sweeps in a row that find nothing end it.
 MAX_EMPTY_SWEEPS = 2
-# Each so manieth sweep looks at timers, clients, services and guard conditions, too.
-SWEEPS_PER_LOOK = 8
+# So often a sweep looks at timers, clients, services and guard conditions, too: 100 µs each time.
+LOOK_INTERVAL_S = 0.05
 
 
 class ExecutorStoppedError(RuntimeError):
@@ -74,11 +74,12 @@ class AsyncioExecutor(Executor):
         self._armed_ns = 0
         self._next_sweep: asyncio.Handle | None = None
         self._sweep_interval_s = SWEEP_INTERVAL_S
-        self._sweeps = 0
+        self._looked_ns = 0
         self._sweeps_left = 0
         self._ready: deque[tuple[Callable[[Any], Any], Any]] = deque()
         self._background: set[asyncio.Task[None]] = set()
         self._wait_set: WaitSet | None = None
+        self._others: WaitSet | None = None  # all but the subscriptions
         # Rotated as they are asked, so that after a limit the others come first.
         self._takes: deque[tuple[Callable[[], Any], Subscription[Any]]] = deque()
         self._takers: dict[str, Callable[[Any], int]] = {
@@ -206,9 +207,7 @@ class AsyncioExecutor(Executor):
         self._takes.clear()
         for task in self._background:
             task.cancel()
-        if self._wait_set is not None:
-            self._wait_set.close()
-            self._wait_set = None
+        self._release()
 
     # --- on the loop ------------------------------------------------------------------------
 
@@ -220,7 +219,7 @@ class AsyncioExecutor(Executor):
         if error is not None:
             self._fail(ExecutorStoppedError(f"waiting for ROS failed: {error}"))
             return
-        soon = time.monotonic_ns() - self._armed_ns < SWEEP_INTERVAL_S * 1e9
+        soon = time.monotonic_ns() - self._armed_ns < self._sweep_interval_s * 1e9
         self._sweeps_left = MAX_EMPTY_SWEEPS if soon else 0
         self._collect_ready(wait_set)
         self.spin_once()
@@ -230,15 +229,12 @@ class AsyncioExecutor(Executor):
         self._next_sweep = None
         if not self._alive():
             return
-        self._sweeps += 1
-        if self._entities_changed or self._sweeps % SWEEPS_PER_LOOK == 0:
-            self._look()
+        looked_for_ns = self.last_spin_ns - self._looked_ns
+        if (self._entities_changed or looked_for_ns > LOOK_INTERVAL_S * 1e9) and not self._look():
             return
         takes = 0
         again = False
-        for _ in range(len(self._takes)):
-            take, subscription = self._takes[0]
-            self._takes.rotate(-1)
+        for asked, (take, subscription) in enumerate(self._takes, 1):
             try:
                 taken = take()
             except Exception:
@@ -251,6 +247,7 @@ class AsyncioExecutor(Executor):
             again = again or count >= MAX_TAKES_PER_SUBSCRIPTION
             if takes >= MAX_TAKES_PER_TURN or self._entities_changed:
                 again = True
+                self._takes.rotate(-asked)
                 break
         self._sweeps_left = MAX_EMPTY_SWEEPS if takes else self._sweeps_left - 1
         if again:
@@ -258,17 +255,19 @@ class AsyncioExecutor(Executor):
         else:
             self.spin_once()
 
-    def _look(self) -> None:
-        """Ask the wait set what is ready, without waiting."""
-        wait_set = self._filled()
+    def _look(self) -> bool:
+        """Ask what of all but the subscriptions is ready, without waiting; False if that failed."""
+        self._looked_ns = self.last_spin_ns
+        self._rebuild()
+        assert self._others is not None  # just rebuilt
         try:
-            wait_set.wait(0)
+            self._others.fill()
+            self._others.wait(0)
         except Exception as error:  # rcl's own error types differ between distributions
             self._fail(ExecutorStoppedError(f"waiting for ROS failed: {error}"))
-            return
-        self._collect_ready(wait_set)
-        self._sweeps_left = MAX_EMPTY_SWEEPS if self._ready else self._sweeps_left - 1
-        self.spin_once()
+            return False
+        self._collect_ready(self._others)
+        return True
 
     def _alive(self) -> bool:
         if self._stopping or self._ended.done():
@@ -285,25 +284,33 @@ class AsyncioExecutor(Executor):
 
     def _arm(self) -> None:
         """Fill the wait set and let the thread wait on it."""
-        self._filled()
+        self._rebuild()
+        assert self._wait_set is not None  # just rebuilt
+        self._wait_set.fill()
         self._waiting = True
         self._armed_ns = time.monotonic_ns()
         self._armed.release()
 
-    def _filled(self) -> WaitSet:
-        if self._entities_changed or self._wait_set is None:
-            self._entities_changed = False
-            if self._wait_set is not None:
-                self._wait_set.close()
-            wait_set = self._wait_set = WaitSet(self._context, self.get_nodes(), self._guard)
-            self._takes = deque(
-                (partial(s.handle.take_message, s.msg_type, s.raw), s)
-                for s in wait_set.subscriptions.values()
-            )
-            interval_s = SWEEP_INTERVAL_PER_SUBSCRIPTION_S * len(self._takes)
-            self._sweep_interval_s = min(max(SWEEP_INTERVAL_S, interval_s), MAX_SWEEP_INTERVAL_S)
-        self._wait_set.fill()
-        return self._wait_set
+    def _rebuild(self) -> None:
+        if not self._entities_changed:
+            return
+        self._entities_changed = False
+        self._release()
+        nodes = self.get_nodes()
+        self._wait_set = WaitSet(self._context, nodes, self._guard)
+        self._others = WaitSet(self._context, nodes, self._guard, subscriptions=False)
+        self._takes = deque(
+            (partial(s.handle.take_message, s.msg_type, s.raw), s)
+            for s in self._wait_set.subscriptions.values()
+        )
+        interval_s = SWEEP_INTERVAL_PER_SUBSCRIPTION_S * len(self._takes)
+        self._sweep_interval_s = min(max(SWEEP_INTERVAL_S, interval_s), MAX_SWEEP_INTERVAL_S)
+
+    def _release(self) -> None:
+        for wait_set in (self._wait_set, self._others):
+            if wait_set is not None:
+                wait_set.close()
+        self._wait_set = self._others = None
 
     def _collect_ready(self, wait_set: WaitSet) -> None:
         self._ready.extend((self._takers[kind], entity) for kind, entity in wait_set.ready())

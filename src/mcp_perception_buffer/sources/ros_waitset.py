@@ -39,8 +39,17 @@ class WaitSet:
     and not under the feet of a thread that waits.
     """
 
-    def __init__(self, context: Context, nodes: Sequence[Node], guard: Any) -> None:
-        """Hold the nodes' entities, and one more guard condition to wake the wait."""
+    def __init__(
+        self, context: Context, nodes: Sequence[Node], guard: Any, *, subscriptions: bool = True
+    ) -> None:
+        """Hold the nodes' entities, and one more guard condition to wake the wait.
+
+        Args:
+            context: of the nodes; initialised.
+            nodes: whose entities are waited for, and whose graph is.
+            guard: its being ready is told to nobody.
+            subscriptions: False leaves them out, and they are most of what a wait costs.
+        """
         self._held = contextlib.ExitStack()
         self._guard = guard
         self._graph_guards: dict[int, Node] = {}
@@ -48,7 +57,7 @@ class WaitSet:
             self._held.enter_context(node.handle)
             self._graph_guards[_graph_guard(node.handle.pointer)] = node
         self.subscriptions: dict[int, Subscription[Any]] = self._hold(
-            s for n in nodes for s in n.subscriptions
+            s for n in nodes for s in n.subscriptions if subscriptions
         )
         self._handles = [subscription.handle for subscription in self.subscriptions.values()]
         self._others: dict[str, dict[int, Any]] = {
