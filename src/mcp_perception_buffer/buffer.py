@@ -1,7 +1,8 @@
 """Latest value and short history per stream, with its freshness.
 
 The consumers put raw messages in, tools take snapshots out. A message is decoded when it is first
-read, since most are overwritten before anybody asks.
+read, since most are overwritten before anybody asks; but one that follows a message that was read
+is decoded at once, so that who asks often need not wait for it.
 """
 
 from __future__ import annotations
@@ -159,6 +160,7 @@ class Buffer:
 
     def _view(self, stream: _Stream, now: int) -> StreamView:
         entry = self._newest(stream)
+        stream.asked = True
         # A message may be stamped after `now` was read; an age is never negative.
         age_ns = max(0, now - entry.received_ns) if entry else None
         fresh = age_ns is not None and age_ns <= self._window_ns
@@ -237,6 +239,7 @@ class _Stream:
         self.last_error: str | None = None
         self.last_good: _Entry | None = None
         self.suspect_for = 0
+        self.asked = False  # since the last message
         self.lost = 0
         self.link: Link | None = None
         self.usual_hz: float | None = None
@@ -274,8 +277,10 @@ class _Stream:
         return self.arrivals[-1] if self.arrivals else self.opened_ns
 
     def decode_on_arrival(self, cdr: bytes) -> bool:
+        asked, self.asked = self.asked, False
         return (
-            len(cdr) > EAGER_BYTES
+            asked
+            or len(cdr) > EAGER_BYTES
             or self.suspect_for > 0
             or self.last_good is None
             or self.info.kind.is_image

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -79,7 +79,7 @@ class Detection(NamedTuple):
     has_mask: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Observation:
     """One decoded message. `value` is set for semantic streams, `detections` for detections."""
 
@@ -87,6 +87,8 @@ class Observation:
     frame_id: str | None = None
     value: JsonValue = None
     detections: tuple[Detection, ...] = ()  # by falling score
+    # What was made of it; see `wording.once_per_message`.
+    rendered: dict[object, object] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +110,7 @@ class Link(NamedTuple):
     mismatch: str | None  # the QoS policy that kept a publisher from matching
 
 
-@dataclass(frozen=True, slots=True)
-class StreamView:
+class StreamView(NamedTuple):
     """A stream at the moment of a snapshot. `age_s` is None until something was received.
 
     `frozen`: messages arrive, but all with the same header stamp; such a stream is stale.

@@ -10,14 +10,14 @@ from mcp_perception_buffer.model import Kind, Observation, Snapshot, State, Stre
 from mcp_perception_buffer.wording import (
     RANKS,
     RenderLimits,
+    Skill,
     once_per_message,
     scene_text,
-    skill_state,
     summarise,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from mcp_perception_buffer.results import (
         CameraResult,
@@ -37,14 +37,13 @@ if TYPE_CHECKING:
 
 def scene(snapshot: Snapshot, limits: RenderLimits, generated_at: str) -> SceneResult:
     """Render all skills; `generated_at` is the wall clock's ISO 8601 time."""
-    skills = _by_skill(snapshot)
-    cameras = [v for v in snapshot.streams if v.info.kind is Kind.CAMERA]
-    camera = cameras[0] if cameras else None
+    skills = _by_importance(snapshot)
+    camera = _only(snapshot.streams, Kind.CAMERA)
     return {
         "text": scene_text(snapshot, skills, camera, limits),
         "generated_at": generated_at,
         "freshness_window_s": snapshot.freshness_window_s,
-        "skills": {name: _skill(views, limits) for name, views in skills.items()},
+        "skills": {skill.name: _skill(skill, limits) for skill in skills},
         "camera": _camera(camera) if camera else None,
     }
 
@@ -55,20 +54,20 @@ def latest(snapshot: Snapshot, skill: str) -> LatestResult:
     Raises:
         UnknownSkillError: no stream belongs to `skill`; its text names the skills there are.
     """
-    views = _find_skill(snapshot, skill)
-    view = _only(views, Kind.DETECTIONS)
+    found = _find_skill(snapshot, skill)
+    view = _only(found.views, Kind.DETECTIONS)
     seen = view.observation if view else None
     return {
         "skill": skill,
-        "state": skill_state(views),
+        "state": found.state,
         "topic": view.info.topic if view else None,
         "stamp": _stamp(seen),
         "frame_id": seen.frame_id if seen else None,
         "age_s": _age(view) if view else None,
         "stale": view is None or view.state is not State.FRESH,
         "detections": _detections_json(seen, view.info.topic) if view and seen else [],
-        "outputs": _outputs(views),
-        "overlay_ref": _overlay_ref(views),
+        "outputs": _outputs(found),
+        "overlay_ref": _overlay_ref(found),
     }
 
 
@@ -129,30 +128,32 @@ def _stream(view: StreamView, freshness_window_s: float) -> StreamResult:
     }
 
 
-def _by_skill(snapshot: Snapshot) -> dict[str, list[StreamView]]:
-    """Group streams by skill, the most important skill first."""
-    skills: dict[str, list[StreamView]] = {}
+def _by_importance(snapshot: Snapshot) -> list[Skill]:
+    """Group streams by skill: fresh before old, what sees something before what sees nothing."""
+    grouped: dict[str, list[StreamView]] = {}
     for view in snapshot.streams:
         if view.info.kind is not Kind.CAMERA:
-            skills.setdefault(view.info.skill, []).append(view)
-    return dict(sorted(skills.items(), key=lambda item: (*_importance(item[1]), item[0])))
+            grouped.setdefault(view.info.skill, []).append(view)
+    skills = [Skill.of(name, views) for name, views in sorted(grouped.items())]
+    return sorted(skills, key=lambda skill: (RANKS[skill.state], not _sees(skill)))
 
 
-def _importance(views: list[StreamView]) -> tuple[int, bool]:
-    """Rank a skill: fresh before old, and what sees something before what sees nothing."""
-    seen = (view.observation for view in views if view.observation is not None)
-    sees = any(bool(observation.detections) or bool(observation.value) for observation in seen)
-    return RANKS[skill_state(views)], not sees
+def _sees(skill: Skill) -> bool:
+    for view in skill.views:
+        seen = view.observation
+        if seen is not None and (seen.detections or seen.value):
+            return True
+    return False
 
 
-def _find_skill(snapshot: Snapshot, skill: str) -> list[StreamView]:
+def _find_skill(snapshot: Snapshot, skill: str) -> Skill:
     views = [
         v for v in snapshot.streams if v.info.skill == skill and v.info.kind is not Kind.CAMERA
     ]
     if not views:
         reasons = [f"{u.topic}: {u.reason}" for u in snapshot.unsupported if u.skill == skill]
         raise unknown_skill(snapshot, f"Not readable: {'; '.join(reasons)}." if reasons else "")
-    return views
+    return Skill.of(skill, views)
 
 
 def unknown_skill(snapshot: Snapshot, hint: str = "") -> UnknownSkillError:
@@ -171,8 +172,11 @@ def _known(snapshot: Snapshot, kind: Kind | None = None) -> str:
     return f"{what}: none, nothing is being published."
 
 
-def _only(views: Iterable[StreamView], kind: Kind) -> StreamView | None:
-    return next((view for view in views if view.info.kind is kind), None)
+def _only(views: Sequence[StreamView], kind: Kind) -> StreamView | None:
+    for view in views:
+        if view.info.kind is kind:
+            return view
+    return None
 
 
 def _age(view: StreamView) -> float | None:
@@ -185,24 +189,24 @@ def _stamp(observation: Observation | None) -> StampResult | None:
     return {"sec": observation.stamp.sec, "nanosec": observation.stamp.nanosec}
 
 
-def _skill(views: list[StreamView], limits: RenderLimits) -> SkillResult:
+def _skill(skill: Skill, limits: RenderLimits) -> SkillResult:
     return {
-        "state": skill_state(views),
-        "outputs": _outputs(views),
-        "detections": _detections(_only(views, Kind.DETECTIONS), limits),
-        "overlay_ref": _overlay_ref(views),
+        "state": skill.state,
+        "outputs": _outputs(skill),
+        "detections": _detections(_only(skill.views, Kind.DETECTIONS), limits),
+        "overlay_ref": _overlay_ref(skill),
     }
 
 
-def _outputs(views: list[StreamView]) -> dict[str, OutputResult]:
+def _outputs(skill: Skill) -> dict[str, OutputResult]:
     return {
         view.info.output: {
             "value": view.observation.value,
-            "age_s": round(view.age_s or 0.0, 3),
+            "age_s": _age(view) or 0.0,
             "stale": view.state is not State.FRESH,
             "stamp": _stamp(view.observation),
         }
-        for view in views
+        for view in skill.views
         if view.info.kind is Kind.SEMANTIC and view.observation is not None
     }
 
@@ -210,26 +214,31 @@ def _outputs(views: list[StreamView]) -> dict[str, OutputResult]:
 def _detections(view: StreamView | None, limits: RenderLimits) -> DetectionsResult | None:
     if view is None or view.observation is None:
         return None
-    stamp = _stamp(view.observation)
-    masked = any(detection.has_mask for detection in view.observation.detections)
+    seen = view.observation
     return {
-        "count": len(view.observation.detections),
-        "summary": summarise(view.observation, limits),
-        "age_s": round(view.age_s or 0.0, 3),
+        "count": len(seen.detections),
+        "summary": summarise(seen, limits),
+        "age_s": _age(view) or 0.0,
         "stale": view.state is not State.FRESH,
-        "stamp": stamp,
-        "mask_ref": {"topic": view.info.topic, "stamp": stamp} if masked else None,
+        "stamp": _stamp(seen),
+        "mask_ref": _mask_ref(seen, view.info.topic),
     }
 
 
-def _overlay_ref(views: list[StreamView]) -> OverlayResult | None:
-    view = _only(views, Kind.OVERLAY)
+@once_per_message
+def _mask_ref(observation: Observation, topic: str) -> RefResult | None:
+    masked = any(detection.has_mask for detection in observation.detections)
+    return {"topic": topic, "stamp": _stamp(observation)} if masked else None
+
+
+def _overlay_ref(skill: Skill) -> OverlayResult | None:
+    view = _only(skill.views, Kind.OVERLAY)
     if view is None or view.observation is None:
         return None
     return {
         "topic": view.info.topic,
         "stamp": _stamp(view.observation),
-        "age_s": round(view.age_s or 0.0, 3),
+        "age_s": _age(view) or 0.0,
         "stale": view.state is not State.FRESH,
     }
 

@@ -9,13 +9,20 @@ import json
 import re
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
-from mcp_perception_buffer.model import Detection, Kind, Observation, Snapshot, State, StreamView
+from mcp_perception_buffer.model import (
+    Detection,
+    Kind,
+    Observation,
+    Snapshot,
+    State,
+    StreamInfo,
+    StreamView,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,16 +47,14 @@ def once_per_message(
     render: Callable[Concatenate[Observation, P], R],
 ) -> Callable[Concatenate[Observation, P], R]:
     """Keep what `render` made of an observation for exactly as long as that observation lives."""
-    kept: WeakKeyDictionary[Observation, dict[object, object]] = WeakKeyDictionary()
 
     @wraps(render)
     def rendered(observation: Observation, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        known = kept.get(observation)
-        if known is None:
-            known = kept[observation] = {}
-        if args not in known:
-            known[args] = render(observation, *args, **kwargs)
-        return cast("R", known[args])
+        key = (render, *args)
+        known = observation.rendered
+        if key not in known:
+            known[key] = render(observation, *args, **kwargs)
+        return cast("R", known[key])
 
     return rendered
 
@@ -86,44 +91,51 @@ def _detection_text(seen: Detection) -> str:
     return " ".join(parts)
 
 
-@once_per_message
-def _value_text(observation: Observation, max_chars: int) -> str:
-    text = json.dumps(observation.value, ensure_ascii=False)
-    if len(text) <= max_chars:
-        return text
-    return f"{text[:max_chars]}… ({len(text) - max_chars} characters more)"
+class Skill(NamedTuple):
+    """A skill's streams, by topic, and what they are worth together."""
 
+    name: str
+    state: State
+    views: Sequence[StreamView]
 
-def skill_state(views: Sequence[StreamView]) -> State:
-    """Return the best state among a skill's values; a fresh picture of nothing is no value."""
-    values = [view for view in views if view.info.kind is not Kind.OVERLAY] or views
-    return min((view.state for view in values), key=RANKS.__getitem__)
+    @classmethod
+    def of(cls, name: str, views: Sequence[StreamView]) -> Skill:
+        """Give it the best state among its values; a fresh picture of nothing is no value."""
+        states = [view.state for view in views if view.info.kind is not Kind.OVERLAY]
+        return cls(name, min(states or [v.state for v in views], key=RANKS.__getitem__), views)
 
 
 def scene_text(
     snapshot: Snapshot,
-    skills: Mapping[str, Sequence[StreamView]],
+    skills: Sequence[Skill],
     camera: StreamView | None,
     limits: RenderLimits,
 ) -> str:
     """Return one block a skill, in the order given, within `limits.max_chars`."""
-    lines = [_opening(snapshot, skills)]
+    head = _opening(snapshot, len(skills))
     if camera is not None:
-        lines.append(_camera_text(camera))
-    text = "\n".join(lines)
-    names = list(skills)
-    for index, name in enumerate(names):
-        block = "\n\n" + "\n".join(_skill_lines(name, skills[name], limits))
-        rest = names[index:]
-        # Room for the closing line is kept, since a silent cut would read as "there is no more".
-        room = limits.max_chars - len(text) - (len(_more(rest[1:])) if len(rest) > 1 else 0)
-        if len(block) > room:
-            if index == 0 and room > 40:
-                text += block[: room - 2].rsplit("\n", 1)[0] + "\n…"
-                rest = rest[1:]
-            return text + (_more(rest) if rest else "")
-        text += block
-    return text
+        head += "\n" + _camera_text(camera)
+    size, blocks = len(head), list[str]()
+    for skill in skills:
+        block = _block(skill, limits)
+        size += len(block)
+        blocks.append(block)
+        if size > limits.max_chars:
+            break
+    else:
+        return head + "".join(blocks)
+    # Room for a closing line is kept, since a silent cut would read as "there is no more".
+    names = [skill.name for skill in skills]
+    while len(blocks) > 1:
+        size -= len(blocks.pop())
+        closing = _more(names[len(blocks) :])
+        if size + len(closing) <= limits.max_chars:
+            return head + "".join(blocks) + closing
+    closing = _more(names[1:]) if names[1:] else ""
+    room = limits.max_chars - len(head) - len(closing)
+    if room > 40:
+        return head + blocks[0][: room - 2].rsplit("\n", 1)[0] + "\n…" + closing
+    return head + _more(names)
 
 
 def _more(names: list[str]) -> str:
@@ -131,12 +143,12 @@ def _more(names: list[str]) -> str:
     return f"\n\n{len(names)} more skill{'s' if len(names) > 1 else ''} not shown: {shown}"
 
 
-def _opening(snapshot: Snapshot, skills: Mapping[str, Sequence[StreamView]]) -> str:
+def _opening(snapshot: Snapshot, skills: int) -> str:
     if not skills:
         if snapshot.discovering:
             return "Just started and still discovering what is published: ask again in a moment."
         return "Nothing is being published: no vision skill is running, so nothing is known."
-    count = f"{len(skills)} vision skill{'s' if len(skills) > 1 else ''}"
+    count = f"{skills} vision skill{'s' if skills > 1 else ''}"
     hint = " More may appear: still discovering." if snapshot.discovering else ""
     return (
         f"{count}. Fresh means at most {snapshot.freshness_window_s:g} s old; never act on what is"
@@ -153,30 +165,46 @@ def _camera_text(camera: StreamView) -> str:
     return f"Camera: {state}, last image {_ago(camera.age_s)}."
 
 
-def _skill_lines(name: str, views: Sequence[StreamView], limits: RenderLimits) -> list[str]:
-    lines = [f"{name}: {_state_text(views)}"]
+def _block(skill: Skill, limits: RenderLimits) -> str:
+    lines = [f"\n\n{skill.name}: {_state_text(skill)}"]
     unheard = []
-    for view in sorted(views, key=lambda v: (v.info.kind is Kind.DETECTIONS, v.info.output)):
-        if view.info.kind is Kind.OVERLAY:
+    last = None
+    for view in skill.views:
+        seen, kind = view.observation, view.info.kind
+        if kind is Kind.OVERLAY:
             continue
-        if view.observation is None:
+        if seen is None:
             unheard.append(view.info.output)
             continue
-        if view.info.kind is Kind.DETECTIONS:
-            count = len(view.observation.detections)
-            summary = summarise(view.observation, limits)
-            value = (
-                f"{count} detection{'s' if count > 1 else ''}: {summary}"
-                if count
-                else "looked, saw nothing"
-            )
-            line = f"- {value}"
+        detections = kind is Kind.DETECTIONS
+        value = _seen_text(seen, limits) if detections else _value_text(seen, view.info, limits)
+        line = f"- {value} ({_ago(view.age_s or 0.0)}{_flag(view)})"
+        if detections:
+            last = line
         else:
-            line = f"- {view.info.output}: {_value_text(view.observation, limits.max_value_chars)}"
-        lines.append(f"{line} ({_ago(view.age_s or 0.0)}{_flag(view)})")
+            lines.append(line)
+    if last:
+        lines.append(last)
     if unheard:
         lines.append(f"- nothing received yet: {', '.join(unheard)}")
-    return lines
+    return "\n".join(lines)
+
+
+@once_per_message
+def _seen_text(observation: Observation, limits: RenderLimits) -> str:
+    count = len(observation.detections)
+    if not count:
+        return "looked, saw nothing"
+    return f"{count} detection{'s' if count > 1 else ''}: {summarise(observation, limits)}"
+
+
+@once_per_message
+def _value_text(observation: Observation, info: StreamInfo, limits: RenderLimits) -> str:
+    text = json.dumps(observation.value, ensure_ascii=False)
+    more = len(text) - limits.max_value_chars
+    if more > 0:
+        text = f"{text[: limits.max_value_chars]}… ({more} characters more)"
+    return f"{info.output}: {text}"
 
 
 def _flag(view: StreamView) -> str:
@@ -185,16 +213,18 @@ def _flag(view: StreamView) -> str:
     return f", {view.state.upper()}{', FROZEN' if view.frozen else ''}"
 
 
-def _state_text(views: Sequence[StreamView]) -> str:
-    state = skill_state(views)
-    if state is State.STALE and any(view.frozen for view in views):
+def _state_text(skill: Skill) -> str:
+    if skill.state is State.STALE and any(view.frozen for view in skill.views):
         return "STALE, FROZEN: an old picture is repeated, the same stamp again and again"
-    return {
-        State.FRESH: "fresh",
-        State.STALE: "STALE, its publisher has fallen silent",
-        State.GONE: "GONE, nobody publishes it any more",
-        State.NEVER: "no value",
-    }[state]
+    return _STATE_TEXTS[skill.state]
+
+
+_STATE_TEXTS = {
+    State.FRESH: "fresh",
+    State.STALE: "STALE, its publisher has fallen silent",
+    State.GONE: "GONE, nobody publishes it any more",
+    State.NEVER: "no value",
+}
 
 
 def _ago(age_s: float) -> str:

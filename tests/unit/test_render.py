@@ -2,7 +2,6 @@ import gc
 import json
 import math
 import random
-import weakref
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from conftest import Golden
 from mcp_perception_buffer import render
 from mcp_perception_buffer.errors import UnknownSkillError
-from mcp_perception_buffer.model import Unsupported
+from mcp_perception_buffer.model import Detection, Unsupported
 from mcp_perception_buffer.wording import RenderLimits
 from support import STAMPED_STRING, Scene, detection, detections, image, serialise, stamped_string
 
@@ -141,14 +140,13 @@ def test_every_scene_is_finite_encodable_and_bounded(make: Any) -> None:
 
 def test_what_is_rendered_goes_with_its_message() -> None:
     scene = Scene(history_depth=2)
-    seen = []
     for i in range(50):
-        scene.put("/vision/find/detections", detections(detection(f"cup_{i}")))
+        scene.put("/vision/find/detections", detections(detection(f"only_here_{i}")))
         see(scene)
         render.latest(scene.snapshot(), "find")
-        seen.append(weakref.ref(scene.snapshot().streams[0].observation))
     gc.collect()
-    assert sum(message() is not None for message in seen) <= 3
+    seen = (o for o in gc.get_objects() if isinstance(o, Detection))
+    assert sum(one.label.startswith("only_here") for one in seen) <= 3
 
 
 # --- results --------------------------------------------------------------------------------------
