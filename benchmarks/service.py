@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from mcp.types import CallToolResult, TextContent
 
@@ -24,6 +24,7 @@ from benchmarks.measure import SECRET, answer_commands, say
 from mcp_perception_buffer import render, server, tools, web
 from mcp_perception_buffer.component import Component
 from mcp_perception_buffer.logs import configure_logging
+from mcp_perception_buffer.results import SceneResult
 from mcp_perception_buffer.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -69,10 +70,10 @@ class Probe:
 
 
 def add_ready_made(mcp: MCPServer) -> None:
-    """Give the server a tool that costs nothing."""
+    """Give the server a tool of the same schema that costs nothing but the server itself."""
     made: list[CallToolResult] = []
 
-    async def ready_made() -> CallToolResult:
+    async def ready_made() -> Annotated[CallToolResult, SceneResult]:
         return made[0]
 
     async def keep_for_ready_made(text: str) -> str:
@@ -80,7 +81,7 @@ def add_ready_made(mcp: MCPServer) -> None:
         made[:] = [CallToolResult(content=[content], structured_content=json.loads(text))]
         return "kept"
 
-    mcp.add_tool(ready_made, structured_output=False)
+    mcp.add_tool(ready_made)
     mcp.add_tool(keep_for_ready_made, structured_output=False)
 
 

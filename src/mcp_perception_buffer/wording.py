@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 from mcp_perception_buffer.model import (
@@ -74,21 +74,21 @@ def summarise(observation: Observation, limits: RenderLimits) -> str:
 
 
 def _detection_text(seen: Detection) -> str:
-    # A label is what somebody else's model said: anything but plain words is quoted.
-    if _PLAIN_LABEL.fullmatch(seen.label):
-        name = seen.label
-    else:
-        name = json.dumps(seen.label, ensure_ascii=False) if seen.label else "(no label)"
-    parts = [name]
+    text = _name(seen.label)
     if seen.score is not None:
-        parts.append(f"{seen.score:.2f}")
+        text += f" {seen.score:.2f}"
     if seen.box is not None:
-        parts.append(
-            f"[{seen.box.x:.0f},{seen.box.y:.0f} {seen.box.width:.0f}x{seen.box.height:.0f}]"
-        )
-    if seen.has_mask:
-        parts.append("mask")
-    return " ".join(parts)
+        x, y, width, height = seen.box
+        text += f" [{x:.0f},{y:.0f} {width:.0f}x{height:.0f}]"
+    return f"{text} mask" if seen.has_mask else text
+
+
+@lru_cache(maxsize=1024)
+def _name(label: str) -> str:
+    # A label is what somebody else's model said: anything but plain words is quoted.
+    if _PLAIN_LABEL.fullmatch(label):
+        return label
+    return json.dumps(label, ensure_ascii=False) if label else "(no label)"
 
 
 class Skill(NamedTuple):
