@@ -47,7 +47,7 @@ class Probe:
         """From now on note when a message is there for `get_latest`, its rendering included."""
         skill = topic.split("/")[-2]
 
-        def readable(seen: Observation, received_ns: int) -> None:
+        def readable(seen: Observation | None, received_ns: int) -> None:
             answer = render.latest(self._buffer.snapshot(), skill)
             now = time.monotonic_ns()
             self.first_ns.setdefault(topic, now)

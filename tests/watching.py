@@ -63,7 +63,7 @@ class Service:
         self.delivery = Delivery(self.outbox, sink, backoff_first_s=0.002, backoff_max_s=0.02)
 
     def say(self, value: str, topic: str = TOPIC) -> None:
-        self.scene.put(topic, stamped_string(value))
+        self.scene.put(topic, stamped_string(value, sec=self.scene.clock() // 10_000_000))
         self.scene.clock.advance(0.01)
 
     async def listed(self, *tasks: Task) -> None:

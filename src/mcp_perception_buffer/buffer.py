@@ -28,6 +28,8 @@ from mcp_perception_buffer.model import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    Listener = Callable[[Observation | None, int], None]
+
 # A message above this is reduced to its model on arrival, so that masks and images are not kept.
 EAGER_BYTES = 8192
 # After an undecodable message a stream's next ones are decoded on arrival, this many: bad ones are
@@ -69,7 +71,7 @@ class Buffer:
         self._retention_ns = int(retention_s * 1e9)
         self._clock_ns = clock_ns
         self._streams: dict[str, _Stream] = {}
-        self._listeners: dict[str, Callable[[Observation, int], None]] = {}
+        self._listeners: dict[str, Listener] = {}
         self.discovering = True
         self.unsupported: tuple[Unsupported, ...] = ()
 
@@ -106,13 +108,15 @@ class Buffer:
             return
         stream.entries.append(entry)
         if listener is not None and entry.observation is not None:
-            listener(entry.observation, received_ns)
+            frozen = stream.repeats(entry.observation.stamp, self._window_ns)
+            listener(None if frozen else entry.observation, received_ns)
 
-    def listen(self, topic: str, listener: Callable[[Observation, int], None] | None) -> None:
+    def listen(self, topic: str, listener: Listener | None) -> None:
         """Hand every decodable message of a topic to `listener` as it is put; None ends it.
 
-        Called with the observation and its `received_ns`; must return at once and not raise. One
-        listener a topic; the stream need not be open yet.
+        Called with the observation, or None while the stream is frozen and its messages say
+        nothing about now, and `received_ns`; must return at once and not raise. One listener a
+        topic; the stream need not be open yet.
         """
         if listener is None:
             self._listeners.pop(topic, None)

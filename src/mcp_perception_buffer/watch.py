@@ -201,10 +201,16 @@ class Watch:
         self._fresh_until_ns = 0
         self._seen: Observation | None = None
 
-    def observe(self, seen: Observation, at_ns: int) -> Edge | None:
-        """Take the next message of the stream, received at `at_ns`, and say if it is an event."""
+    def observe(self, seen: Observation | None, at_ns: int) -> Edge | None:
+        """Take the next message of the stream, received at `at_ns`, and say if it is an event.
+
+        None is a message of a frozen stream, which repeats what was and says nothing about now.
+        """
         # What came due before this message is judged by the values before it.
         edge = self.advance(at_ns)
+        if seen is None:
+            self._turn(None, at_ns, "frozen")
+            return edge
         truth = self.definition.truth(seen)
         self._seen = seen
         self._fresh_until_ns = at_ns + self._window_ns

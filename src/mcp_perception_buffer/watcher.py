@@ -255,7 +255,7 @@ class Watcher:
     # --- observations -------------------------------------------------------------------------
 
     def _take(
-        self, watches: Sequence[tuple[_Entry, Watch]], seen: Observation, received_ns: int
+        self, watches: Sequence[tuple[_Entry, Watch]], seen: Observation | None, received_ns: int
     ) -> None:
         for entry, watch in watches:
             self._settle(entry, watch, watch.observe(seen, received_ns))

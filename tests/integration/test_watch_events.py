@@ -17,7 +17,7 @@ from mcp_perception_buffer.tasks.base import Task, TaskSourceError
 from mcp_perception_buffer.watcher import Watcher
 from processes import fresh_domain, publisher
 from support import definition as find_definition
-from support import detection, detections, eventually, image, serialise
+from support import detection, detections, eventually, image, serialise, stamped_string
 from watching import TOPIC, running, task
 
 
@@ -80,6 +80,17 @@ async def test_what_is_stale_or_missing_is_not_claimed(brain: Brain) -> None:
         assert payload["initial"] is True
         assert payload["detection_summary"] == ""
         assert payload["overlay_ref"] is None
+
+
+async def test_a_frozen_stream_makes_no_event_until_it_moves_again(brain: Brain) -> None:
+    async with running(brain) as it:
+        for value in ("false",) * 12 + ("true",) * 3:
+            it.scene.put(TOPIC, stamped_string(value))  # always of one stamp
+            it.scene.clock.advance(0.5)
+        assert (it.view.state, it.view.reason) == ("unknown", "frozen")
+        assert await it.settled() == []
+        it.scene.put(TOPIC, stamped_string("true", nanosec=3))
+        assert len(await it.settled()) == 1
 
 
 async def test_accents_emoji_and_floats_verify_over_the_raw_bytes(brain: Brain) -> None:

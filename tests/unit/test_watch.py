@@ -277,6 +277,20 @@ def test_a_hold_fires_when_its_time_is_up_without_another_message() -> None:
     assert seen.deadline_ns is None
 
 
+def test_a_frozen_stream_tells_nothing_and_a_hold_begins_anew_after_it() -> None:
+    one = watch({"for_s": 3.0})
+    assert edges(one, (0, False), (1, True), (2, True)) == []
+    assert one.observe(None, ns(2.5)) is None
+    assert one.status(ns(2.6)) == (None, ns(2.5), "frozen")
+    assert edges(one, (4.5, ...), (5, True), (7.9, True), (8, True)) == [8]
+
+
+def test_what_came_due_before_a_stream_froze_is_an_event() -> None:
+    one = watch({"for_s": 3.0})
+    assert edges(one, (0, True)) == []
+    assert one.observe(None, ns(4)) is not None
+
+
 def test_a_hold_begins_anew_after_a_false_or_unknown_value() -> None:
     assert edges(watch({"for_s": 2}), (0, True), (1, False), (1.5, True), (3.4, True)) == []
     assert edges(watch({"for_s": 6}), (0, True), (6, True), (9, True), (12, ...)) == [12]
