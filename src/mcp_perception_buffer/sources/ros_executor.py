@@ -38,9 +38,9 @@ MAX_TAKES_PER_SUBSCRIPTION = 16
 # A wake through the thread costs as much as ten messages. So when the next one comes this soon
 # after the last, messages are let gather and then swept up, without wait set and thread.
 SWEEP_INTERVAL_S = 0.002
-# A sweep asks each subscription, half a microsecond each: this much time between bounds the cost.
-SWEEP_INTERVAL_PER_SUBSCRIPTION_S = 40e-6
-MAX_SWEEP_INTERVAL_S = 0.02
+# A sweep asks each subscription, about a microsecond each: this much time between bounds the cost.
+SWEEP_INTERVAL_PER_SUBSCRIPTION_S = 80e-6
+MAX_SWEEP_INTERVAL_S = 0.04
 # So many sweeps in a row that find nothing end it.
 MAX_EMPTY_SWEEPS = 2
 # So often a sweep looks at timers, clients, services and guard conditions, too: 100 µs each time.

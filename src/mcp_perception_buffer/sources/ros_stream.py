@@ -101,6 +101,7 @@ class RosStream:
         self._buffer = buffer
         self.info = info
         self.request = request
+        self._qos = str(request)
         self._ingest = Ingest(info, buffer)
         self._numbers: dict[bytes, int] = {}
         self._matched = 0
@@ -118,7 +119,7 @@ class RosStream:
             )
         self._mismatch: str | None = None
         self.consumer = spawn(self._ingest.run(), f"consume:{info.topic}")
-        log.info("stream_opened", topic=info.topic, type=info.type, qos=str(request))
+        log.info("stream_opened", topic=info.topic, type=info.type, qos=self._qos)
 
     def fetch_latched(self) -> None:
         """Also take what latched publishers said before, although others are not latched.
@@ -145,7 +146,7 @@ class RosStream:
         if matched != self._matched:
             self._matched = matched
             self._numbers.pop(b"", None)
-        self._buffer.set_link(self.info.topic, Link(matched, str(self.request), self._mismatch))
+        self._buffer.set_link(self.info.topic, Link(matched, self._qos, self._mismatch))
 
     def close(self) -> None:
         """Unsubscribe and end the consumer."""
