@@ -16,10 +16,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.measure import fresh_domain
+
 TRANSPORTS = ("default", "UDPv4", "SHM", "LARGE_DATA")
 WIDTH, HEIGHT, IMAGE_HZ, DETECTIONS_HZ = 1920, 1080, 30, 10
 CAMERA = "/camera/image_raw"
-DOMAIN = "118"
 
 
 def publish(reliable: bool, size: tuple[int, int]) -> None:
@@ -108,7 +109,7 @@ def _rss_mib() -> float:
 
 async def measure(transport: str, reliable: bool, seconds: float, size: str) -> list[object]:
     """Run one row: a publisher and a service with the same transport."""
-    env = {**os.environ, "ROS_DOMAIN_ID": DOMAIN}
+    env = {**os.environ, "ROS_DOMAIN_ID": fresh_domain()}
     if transport != "default":
         env["FASTDDS_BUILTIN_TRANSPORTS"] = transport
     me = [sys.executable, "-m", "benchmarks.big_images"]

@@ -13,6 +13,8 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks.measure import fresh_domain
+
 RATE_HZ, TOPICS, ALIVE = 200, 50, 25
 STEADY = "/vision/steady/text"
 ROWS = 10
@@ -48,6 +50,7 @@ async def watch(seconds: float) -> None:
     from mcp_perception_buffer.sources.ros_types import installed_definition
     from mcp_perception_buffer.topics import TopicFilter
 
+    os.environ["ROS_DOMAIN_ID"] = fresh_domain()
     configure_logging(level="ERROR", pretty=True)
     decoder = Decoder(installed_definition)
     buffer = Buffer(decoder.decode, retention_s=5)
