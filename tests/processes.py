@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import itertools
+import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import uvicorn
@@ -15,11 +16,14 @@ from mcp.client import Client
 from mcp_perception_buffer.buffer import Buffer
 from mcp_perception_buffer.server import create_app
 from mcp_perception_buffer.settings import Settings
+from support import REPOSITORY
 
 # Domain ids above 101 would reach into the ports that Linux hands out to everybody. Each of up to
 # four test processes has some of its own.
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 4
 _DOMAINS = itertools.cycle(range(10 + 22 * _WORKER, 32 + 22 * _WORKER))
+
+SCRIPTED_NODE = (REPOSITORY / "tests" / "scripted_node.py").read_text()
 
 # What a client of a handshake generation says first.
 INITIALIZE = {
@@ -84,6 +88,16 @@ async def publisher(
         if process.stdin is not None:
             process.stdin.close()
         await process.communicate()
+
+
+@contextlib.asynccontextmanager
+async def node(
+    domain: str, *specs: dict[str, Any], ros_args: Sequence[str] = ()
+) -> AsyncIterator[Publisher]:
+    """Run a node that publishes as `scripted_node.py` describes, until the block ends."""
+    args = [*map(json.dumps, specs), "--ros-args", *ros_args]
+    async with publisher(*args, code=SCRIPTED_NODE, domain=domain) as started:
+        yield started
 
 
 class Service:

@@ -13,13 +13,12 @@ import httpx2 as httpx
 import pytest
 
 from mcp_perception_buffer.component import Component
-from processes import Publisher, Service, ask, fresh_domain, publisher, service
+from processes import Service, ask, fresh_domain, node, publisher, service
 from support import REPOSITORY, detections, eventually, stamped_string
 
 pytestmark = pytest.mark.ros
 pytest.importorskip("rclpy", reason="run with --extra ros")
 
-NODE = (REPOSITORY / "tests" / "scripted_node.py").read_text()
 STRING = "std_msgs/msg/String"
 STAMPED = "ros2_vision_interfaces/msg/StampedString"
 DETECTIONS = "ros2_vision_interfaces/msg/VisionDetectionArray"
@@ -41,18 +40,16 @@ async def running(domain: str) -> AsyncIterator[Service]:
         yield running
 
 
-@contextlib.asynccontextmanager
-async def node(domain: str, *specs: dict[str, Any]) -> AsyncIterator[Publisher]:
-    async with publisher(*map(json.dumps, specs), code=NODE, domain=domain) as started:
-        yield started
-
-
 def spec(topic: str = TEXT, type_name: str = STRING, **options: Any) -> dict[str, Any]:
     return {"topic": topic, "type": type_name, **options}
 
 
 def says(data: Any, **options: Any) -> dict[str, Any]:
     return spec(fields={"data": data}, **options)
+
+
+def stamp(sec: int, nanosec: int = 0) -> dict[str, Any]:
+    return {"header": {"stamp": {"sec": sec, "nanosec": nanosec}}}
 
 
 async def listing(running: Service) -> dict[str, Any]:
@@ -204,9 +201,9 @@ async def test_a_package_that_is_installed_later_is_picked_up(
 async def test_a_camera_that_repeats_itself_is_frozen_and_recovers(
     running: Service, domain: str
 ) -> None:
-    old = [1_700_000_000, 5]
-    camera = spec("/camera", IMAGE, rate=20, stamp=old)
-    text = says("old", type_name=STAMPED, rate=20, stamp=old)
+    old = stamp(1_700_000_000, 5)
+    camera = spec("/camera", IMAGE, rate=20, fields=old)
+    text = spec(type_name=STAMPED, rate=20, fields=old)
     async with node(domain, camera, text, STEADY) as frozen:
         await eventually(lambda: _is(running, "frozen", True, "/camera", TEXT))
         assert (await stream(running))["state"] == "stale"
@@ -219,7 +216,7 @@ async def test_a_camera_that_repeats_itself_is_frozen_and_recovers(
         assert "STALE, FROZEN" in scene["text"]
         assert "FROZEN" in found["summary"]
         for thawed in (camera, text):
-            await frozen.say("open", json.dumps({**thawed, "stamp": "now"}))
+            await frozen.say("open", json.dumps({**thawed, "fields": {}}))
         await eventually(lambda: _is(running, "frozen", False, "/camera", TEXT))
         assert (await stream(running))["state"] == "fresh"
 
@@ -228,14 +225,14 @@ async def test_stamps_that_were_never_set_or_run_in_circles_are_not_frozen(
     running: Service, domain: str
 ) -> None:
     hour = 3600 + 1_800_000_000
-    stamps: dict[str, Any] = {
-        "zero": [0, 0],  # use_sim_time, and nobody publishes /clock
-        "loop": [[100, 0], [101, 0], [102, 0]],  # a bag that is played again and again
-        "ahead": [[hour, 0], [hour + 1, 0]],
+    stamps = {
+        "zero": [0],  # use_sim_time, and nobody publishes /clock
+        "loop": [100, 101, 102],  # a bag that is played again and again
+        "ahead": [hour, hour + 1],
     }
     specs = [
-        says("x", type_name=STAMPED, rate=20, stamp=stamp) | {"topic": f"/vision/{name}/text"}
-        for name, stamp in stamps.items()
+        spec(f"/vision/{name}/text", STAMPED, rate=20, fields=[stamp(sec) for sec in secs])
+        for name, secs in stamps.items()
     ]
     topics = [entry["topic"] for entry in specs]
     async with node(domain, *specs):
