@@ -25,6 +25,8 @@ _DOMAINS = itertools.cycle(range(10 + 22 * _WORKER, 32 + 22 * _WORKER))
 
 SCRIPTED_NODE = (REPOSITORY / "tests" / "scripted_node.py").read_text()
 
+COMMAND = [sys.executable, "-m", "mcp_perception_buffer"]
+
 # What a client of a handshake generation says first.
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -61,13 +63,18 @@ class Publisher:
 
 @contextlib.asynccontextmanager
 async def publisher(
-    *args: str, domain: str, module: str = "mcp_perception_buffer.sim", code: str | None = None
+    *args: str,
+    domain: str,
+    module: str = "mcp_perception_buffer.sim",
+    code: str | None = None,
+    prefix: Sequence[str] = (),
 ) -> AsyncIterator[Publisher]:
     """Run the simulator, another module, or a few lines of rclpy, until the block ends.
 
-    The process has printed `ready` when the block begins.
+    The process has printed `ready` when the block begins. `prefix` may be such as `setpriv …`.
     """
     process = await asyncio.create_subprocess_exec(
+        *prefix,
         sys.executable,
         *(["-m", module] if code is None else ["-c", code]),
         *args,
@@ -92,11 +99,11 @@ async def publisher(
 
 @contextlib.asynccontextmanager
 async def node(
-    domain: str, *specs: dict[str, Any], ros_args: Sequence[str] = ()
+    domain: str, *specs: dict[str, Any], ros_args: Sequence[str] = (), prefix: Sequence[str] = ()
 ) -> AsyncIterator[Publisher]:
     """Run a node that publishes as `scripted_node.py` describes, until the block ends."""
     args = [*map(json.dumps, specs), "--ros-args", *ros_args]
-    async with publisher(*args, code=SCRIPTED_NODE, domain=domain) as started:
+    async with publisher(*args, code=SCRIPTED_NODE, domain=domain, prefix=prefix) as started:
         yield started
 
 
@@ -133,6 +140,44 @@ async def service(**settings: Any) -> AsyncIterator[Service]:
     finally:
         server.should_exit = True
         await asyncio.wait_for(serving, 20)
+
+
+@contextlib.asynccontextmanager
+async def serve(
+    *args: str, prefix: Sequence[str] = (), **env: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run the command on a free port until the block ends; `prefix` as for `publisher`."""
+    process = await asyncio.create_subprocess_exec(
+        *prefix,
+        *COMMAND,
+        "serve",
+        *args,
+        env={**os.environ, "ROS_DOMAIN_ID": fresh_domain(), "MCP_PORT": "0", **env},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()  # in order, since what is killed leaves its shared memory behind
+        try:
+            await asyncio.wait_for(process.communicate(), 20)
+        except TimeoutError:
+            process.kill()
+            await process.communicate()
+            raise
+
+
+async def serving_at(process: asyncio.subprocess.Process) -> str:
+    """Wait until a command started by `serve` does, and return its MCP URL."""
+    assert process.stderr is not None
+    async with asyncio.timeout(30):
+        async for line in process.stderr:
+            entry: dict[str, Any] = json.loads(line)
+            if entry["event"] == "serving":
+                return str(entry["mcp"])
+    raise AssertionError("the service ended before it served")
 
 
 async def ask(client: Client, tool: str, **arguments: Any) -> Any:
