@@ -113,9 +113,38 @@ class Service:
     def __init__(self, url: str, buffer: Buffer) -> None:
         self.url = url
         self.buffer = buffer
+        self._kept: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._keeping: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+
+    async def ask(self, tool: str, **arguments: Any) -> Any:
+        """Call a tool over one client for all such calls: opening it takes longer than they do."""
+        if self._keeping is None:
+            self._keeping = asyncio.create_task(self._keep())
+        async with asyncio.timeout(20):
+            client = await asyncio.shield(self._kept)
+        return await ask(client, tool, **arguments)
+
+    async def _keep(self) -> None:
+        # A client is closed by the task that opened it, and a fixture's end is in another one.
+        async with self.client() as client:
+            self._kept.set_result(client)
+            await self._closing.wait()
+
+    async def close(self) -> None:
+        """Close that client."""
+        self._closing.set()
+        if self._keeping is not None:
+            await self._keeping
+
+    async def stream(self, topic: str) -> dict[str, Any]:
+        """Return what `list_streams` says of a topic, empty if it is not listed."""
+        streams = (await self.ask("list_streams"))["streams"]
+        return next((entry for entry in streams if entry["topic"] == topic), {})
 
     @contextlib.asynccontextmanager
     async def client(self, path: str = "/mcp", **options: Any) -> AsyncIterator[Client]:
+        """Open a client of its own until the block ends."""
         async with Client(self.url + path, **options) as client:
             yield client
 
@@ -135,7 +164,11 @@ async def service(**settings: Any) -> AsyncIterator[Service]:
                 assert not serving.done(), "the service did not start"
                 await asyncio.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
-        yield Service(f"http://127.0.0.1:{port}", app.state.service.buffer)
+        running = Service(f"http://127.0.0.1:{port}", app.state.service.buffer)
+        try:
+            yield running
+        finally:
+            await running.close()
         assert not failures
     finally:
         server.should_exit = True

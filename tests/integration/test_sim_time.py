@@ -7,7 +7,7 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from processes import ask, fresh_domain, node, publisher, service
+from processes import node, publisher, service
 from support import eventually
 
 pytestmark = pytest.mark.ros
@@ -42,32 +42,29 @@ def clock(*starts: int) -> dict[str, Any]:
 
 
 async def test_a_clock_that_jumps_and_begins_anew_ages_and_freezes_nothing(
-    monkeypatch: pytest.MonkeyPatch,
+    domain: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    domain = fresh_domain()
-    monkeypatch.setenv("ROS_DOMAIN_ID", domain)
     monkeypatch.setattr(sys, "argv", ["mcp-perception-buffer", "--ros-args", *SIM_TIME])
     async with (
         node(domain, clock(100, 100 + HOUR, 0)),
         node(domain, *SPECS, ros_args=SIM_TIME),
         service(freshness_window_s=1.0) as running,
         publisher(code=FOLLOWED, domain=domain),
-        running.client() as client,
         httpx.AsyncClient(base_url=running.url) as http,
     ):
 
         async def arriving() -> bool:
-            listed = (await ask(client, "list_streams"))["streams"]
+            listed = (await running.ask("list_streams"))["streams"]
             return {entry["topic"] for entry in listed if entry["received"]} == {TEXT, CAMERA}
 
         await eventually(arriving)
         seen: list[int] = []
 
         async def went_round() -> bool:
-            for entry in (await ask(client, "list_streams"))["streams"]:
+            for entry in (await running.ask("list_streams"))["streams"]:
                 assert (entry["state"], entry["frozen"]) == ("fresh", False)
                 assert 0 <= entry["last_update_age_s"] < 1.0
-            scene = await ask(client, "what_do_you_see")
+            scene = await running.ask("what_do_you_see")
             text = scene["skills"]["a"]["outputs"]["text"]
             assert not text["stale"]
             assert 0 <= text["age_s"] < 1.0
@@ -78,5 +75,5 @@ async def test_a_clock_that_jumps_and_begins_anew_ages_and_freezes_nothing(
         await eventually(went_round)
         health = await http.get("/healthz")
         assert (health.status_code, health.json()["status"]) == (200, "ok")
-        said = (await ask(client, "diagnose", skill="a"))["checks"]
+        said = (await running.ask("diagnose", skill="a"))["checks"]
         assert not [check for check in said if check["status"] == "problem"]
