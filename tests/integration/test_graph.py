@@ -285,6 +285,32 @@ async def test_a_publisher_that_says_nothing_is_told_apart_from_none(
         assert (await running.stream(TEXT))["note"] is None
 
 
+async def test_the_first_message_after_a_silence_is_answered(running: Service, domain: str) -> None:
+    rare = spec(rate=0.6, fields=[{"data": "one"}, {"data": "two"}])
+    busy = says("x", rate=500) | {"topic": "/vision/busy/text"}
+    async with node(domain, rare, busy) as vision:
+
+        async def text() -> dict[str, Any]:
+            skills = (await running.ask("what_do_you_see"))["skills"]
+            found: dict[str, Any] = skills.get("a", {}).get("outputs", {}).get("text", {})
+            return found
+
+        await eventually(lambda: _at_least(running, 100, busy["topic"]))
+        await vision.say("close", busy["topic"])
+
+        async def silent() -> Any:
+            return TEXT in (await running.ask("list_streams"))["silent"] and await text()
+
+        before = await eventually(silent)
+        assert before["stale"]
+
+        async def answered() -> bool:
+            now = await text()
+            return not now["stale"] and now["value"] != before["value"]
+
+        await eventually(answered)
+
+
 async def test_hidden_names_are_skipped_unless_asked_for(domain: str) -> None:
     hidden = spec("/vision/_dbg/x", rate=20), spec("/vision/det/_action/feedback", rate=20)
     async with node(domain, *hidden, STEADY):
