@@ -94,6 +94,12 @@ class Load:
             publisher.publish(bytes(self._cdr))
             self.sent += 1
 
+    def one(self, index: int) -> None:
+        """Publish one message on one of the topics."""
+        stamp(self._cdr)
+        self._publishers[index].publish(bytes(self._cdr))
+        self.sent += 1
+
     def say(self, topic: str, value: str) -> int:
         """Publish a semantic value; return when."""
         if topic not in self._values:
@@ -156,6 +162,8 @@ def main() -> None:
                 answer["at_ns"] = load.appear(command["appear"])
             if "rate" in command:
                 load.rate_hz = command["rate"]
+            if "one" in command:
+                load.one(command["one"])
             if command.get("once"):
                 load.once()
         return answer | {"sent": load.sent}

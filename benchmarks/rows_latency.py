@@ -59,6 +59,53 @@ async def readable(plan: Plan, note: Callable[[str], None]) -> Row:
     return Row(name, ms(a), ms(b), b / a, "+ ≤ 2 ms", b - a <= 2e-3, details)
 
 
+async def after_idle(plan: Plan, note: Callable[[str], None]) -> Row:
+    """From publish to what `get_latest` answers: single messages after silence, over a flow."""
+    domain, idle_s = fresh_domain(), 15 * plan.seconds
+    measured = "/vision/load_000/detections"
+    idle_cpu = []
+
+    async def flowing() -> list[float]:
+        await publisher.ask(rate=RATE_HZ)
+        await asyncio.sleep(1)
+        await service.ask(latencies=True)
+        await asyncio.sleep(plan.seconds)
+        return await latencies_s()
+
+    async def silent() -> list[float]:
+        await publisher.ask(rate=0)
+        await asyncio.sleep(0.5)
+        await service.ask(latencies=True)
+        before_s = service.cpu_s()
+        await asyncio.sleep(idle_s)
+        idle_cpu.append((service.cpu_s() - before_s) / idle_s)
+        for turn in range(int(plan.seconds * 5)):
+            await publisher.ask(one=0)
+            await asyncio.sleep(0.2 + 0.037 * (turn % 8))
+        return await latencies_s()
+
+    async def latencies_s() -> list[float]:
+        return [ns / 1e9 for ns in (await service.ask(latencies=True))["latencies_ns"]]
+
+    async with (
+        child("publisher", domain, "--topics", TOPICS, "--rate", RATE_HZ) as publisher,
+        child("service", domain, *service_args(plan)) as service,
+    ):
+        await service.ask(time=[measured])
+        await service.until(lambda a: a["streams"] == TOPICS)
+        flow, single = await in_turn(plan.rounds, flowing, silent, note=note)
+    a, b = (percentile([one for turn in side for one in turn], 0.95) for side in (flow, single))
+    details = {
+        "first_ms": [turn[0] * 1e3 for turn in single],
+        "single_p50_ms": [median(turn) * 1e3 for turn in single],
+        "flow_p50_ms": [median(turn) * 1e3 for turn in flow],
+        "idle_cpu": idle_cpu,
+        "messages": [len(turn) for side in (flow, single) for turn in side],
+    }
+    name = f"first answers after {idle_s:.0f} s of silence, over those of a flow, p95"
+    return Row(name, ms(a), ms(b), b / a, "≤ 10 ms", b <= 10e-3, details)
+
+
 async def edge(plan: Plan, note: Callable[[str], None]) -> Row:
     """From a rising edge to its POST; the baseline posts unsigned from a typed callback."""
     posted: asyncio.Queue[int] = asyncio.Queue()

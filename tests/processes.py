@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import itertools
+import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import uvicorn
@@ -15,11 +16,16 @@ from mcp.client import Client
 from mcp_perception_buffer.buffer import Buffer
 from mcp_perception_buffer.server import create_app
 from mcp_perception_buffer.settings import Settings
+from support import REPOSITORY
 
 # Domain ids above 101 would reach into the ports that Linux hands out to everybody. Each of up to
 # four test processes has some of its own.
 _WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 4
 _DOMAINS = itertools.cycle(range(10 + 22 * _WORKER, 32 + 22 * _WORKER))
+
+SCRIPTED_NODE = (REPOSITORY / "tests" / "scripted_node.py").read_text()
+
+COMMAND = [sys.executable, "-m", "mcp_perception_buffer"]
 
 # What a client of a handshake generation says first.
 INITIALIZE = {
@@ -57,13 +63,18 @@ class Publisher:
 
 @contextlib.asynccontextmanager
 async def publisher(
-    *args: str, domain: str, module: str = "mcp_perception_buffer.sim", code: str | None = None
+    *args: str,
+    domain: str,
+    module: str = "mcp_perception_buffer.sim",
+    code: str | None = None,
+    prefix: Sequence[str] = (),
 ) -> AsyncIterator[Publisher]:
     """Run the simulator, another module, or a few lines of rclpy, until the block ends.
 
-    The process has printed `ready` when the block begins.
+    The process has printed `ready` when the block begins. `prefix` may be such as `setpriv …`.
     """
     process = await asyncio.create_subprocess_exec(
+        *prefix,
         sys.executable,
         *(["-m", module] if code is None else ["-c", code]),
         *args,
@@ -86,15 +97,54 @@ async def publisher(
         await process.communicate()
 
 
+@contextlib.asynccontextmanager
+async def node(
+    domain: str, *specs: dict[str, Any], ros_args: Sequence[str] = (), prefix: Sequence[str] = ()
+) -> AsyncIterator[Publisher]:
+    """Run a node that publishes as `scripted_node.py` describes, until the block ends."""
+    args = [*map(json.dumps, specs), "--ros-args", *ros_args]
+    async with publisher(*args, code=SCRIPTED_NODE, domain=domain, prefix=prefix) as started:
+        yield started
+
+
 class Service:
     """The real application under uvicorn in this process, and how to ask it."""
 
     def __init__(self, url: str, buffer: Buffer) -> None:
         self.url = url
         self.buffer = buffer
+        self._kept: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._keeping: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+
+    async def ask(self, tool: str, **arguments: Any) -> Any:
+        """Call a tool over one client for all such calls: opening it takes longer than they do."""
+        if self._keeping is None:
+            self._keeping = asyncio.create_task(self._keep())
+        async with asyncio.timeout(20):
+            client = await asyncio.shield(self._kept)
+        return await ask(client, tool, **arguments)
+
+    async def _keep(self) -> None:
+        # A client is closed by the task that opened it, and a fixture's end is in another one.
+        async with self.client() as client:
+            self._kept.set_result(client)
+            await self._closing.wait()
+
+    async def close(self) -> None:
+        """Close that client."""
+        self._closing.set()
+        if self._keeping is not None:
+            await self._keeping
+
+    async def stream(self, topic: str) -> dict[str, Any]:
+        """Return what `list_streams` says of a topic, empty if it is not listed."""
+        streams = (await self.ask("list_streams"))["streams"]
+        return next((entry for entry in streams if entry["topic"] == topic), {})
 
     @contextlib.asynccontextmanager
     async def client(self, path: str = "/mcp", **options: Any) -> AsyncIterator[Client]:
+        """Open a client of its own until the block ends."""
         async with Client(self.url + path, **options) as client:
             yield client
 
@@ -114,11 +164,53 @@ async def service(**settings: Any) -> AsyncIterator[Service]:
                 assert not serving.done(), "the service did not start"
                 await asyncio.sleep(0.01)
         port = server.servers[0].sockets[0].getsockname()[1]
-        yield Service(f"http://127.0.0.1:{port}", app.state.service.buffer)
+        running = Service(f"http://127.0.0.1:{port}", app.state.service.buffer)
+        try:
+            yield running
+        finally:
+            await running.close()
         assert not failures
     finally:
         server.should_exit = True
         await asyncio.wait_for(serving, 20)
+
+
+@contextlib.asynccontextmanager
+async def serve(
+    *args: str, prefix: Sequence[str] = (), **env: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run the command on a free port until the block ends; `prefix` as for `publisher`."""
+    process = await asyncio.create_subprocess_exec(
+        *prefix,
+        *COMMAND,
+        "serve",
+        *args,
+        env={**os.environ, "ROS_DOMAIN_ID": fresh_domain(), "MCP_PORT": "0", **env},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()  # in order, since what is killed leaves its shared memory behind
+        try:
+            await asyncio.wait_for(process.communicate(), 20)
+        except TimeoutError:
+            process.kill()
+            await process.communicate()
+            raise
+
+
+async def serving_at(process: asyncio.subprocess.Process) -> str:
+    """Wait until a command started by `serve` does, and return its MCP URL."""
+    assert process.stderr is not None
+    async with asyncio.timeout(30):
+        async for line in process.stderr:
+            entry: dict[str, Any] = json.loads(line)
+            if entry["event"] == "serving":
+                return str(entry["mcp"])
+    raise AssertionError("the service ended before it served")
 
 
 async def ask(client: Client, tool: str, **arguments: Any) -> Any:

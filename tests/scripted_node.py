@@ -1,10 +1,10 @@
 """A ROS node of a process of its own that publishes what a test says.
 
 Lines on stdin are `open=JSON`, which replaces what the topic had, or `close=TOPIC`. The JSON has
-`topic` and `type`, and may have `reliable`, `latched`, `rate` (Hz; without it once), `stamp`
-("now", [sec, nanosec] or a list of such, taken in turn), `fields`, `cdr` (hex, sent as it is),
-`fill` (bytes of `data`), `depth`, `burst` (messages at once).
-Its arguments are the first such lines.
+`topic` and `type`, and may have `reliable`, `latched`, `rate` (Hz; without it once), `fields` (of
+the message, nested, or a list of such, taken in turn; a header they leave out is stamped now),
+`cdr` (hex, sent as it is), `fill` (bytes of `data`), `depth`, `burst` (messages at once).
+Its arguments are the first such lines, and what ROS is told.
 """
 
 import contextlib
@@ -17,10 +17,20 @@ import threading
 from typing import Any
 
 import rclpy
+from rclpy.clock import Clock, ClockType
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
+from rclpy.utilities import remove_ros_args
+
+
+def fill(message: Any, fields: dict[str, Any]) -> None:
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            fill(getattr(message, name), value)
+        else:
+            setattr(message, name, value)
 
 
 class Publishing:
@@ -28,17 +38,14 @@ class Publishing:
         self._node = node
         package, _, name = spec["type"].partition("/msg/")
         kind = getattr(importlib.import_module(f"{package}.msg"), name)
-        self._message = kind(**spec.get("fields", {}))
+        self._message = kind()
         if "fill" in spec:
             data = self._message.data
             self._message.data = (
                 "x" * spec["fill"] if isinstance(data, str) else bytes(spec["fill"])
             )
-        stamp = spec.get("stamp", "now")
-        self._now = stamp == "now"
-        self._stamps = itertools.cycle(
-            [[0, 0]] if self._now else stamp if isinstance(stamp[0], list) else [stamp]
-        )
+        fields = spec.get("fields", {})
+        self._fields = itertools.cycle(fields if isinstance(fields, list) else [fields])
         self._cdr = bytes.fromhex(spec["cdr"]) if "cdr" in spec else None
         profile = QoSProfile(
             depth=spec.get("depth", 10),
@@ -50,7 +57,11 @@ class Publishing:
             else DurabilityPolicy.VOLATILE,
         )
         self._publisher = node.create_publisher(kind, spec["topic"], profile)
-        self._timer = node.create_timer(1 / spec["rate"], self.publish) if "rate" in spec else None
+        self._timer = None
+        if "rate" in spec:
+            # Whatever becomes of the node's own clock.
+            steady = Clock(clock_type=ClockType.STEADY_TIME)
+            self._timer = node.create_timer(1 / spec["rate"], self.publish, clock=steady)
         for _ in range(spec.get("burst", 0 if self._timer or spec.get("silent") else 1)):
             self.publish()
 
@@ -58,12 +69,10 @@ class Publishing:
         if self._cdr is not None:
             self._publisher.publish(self._cdr)
             return
-        if hasattr(self._message, "header"):
-            if self._now:
-                self._message.header.stamp = self._node.get_clock().now().to_msg()
-            else:
-                stamp = self._message.header.stamp
-                stamp.sec, stamp.nanosec = next(self._stamps)
+        fields = next(self._fields)
+        if hasattr(self._message, "header") and "header" not in fields:
+            self._message.header.stamp = self._node.get_clock().now().to_msg()
+        fill(self._message, fields)
         self._publisher.publish(self._message)
 
     def close(self) -> None:
@@ -91,7 +100,7 @@ def main() -> None:
         for line in sys.stdin:
             executor.create_task(obey, line)
 
-    for line in sys.argv[1:]:
+    for line in remove_ros_args(sys.argv)[1:]:
         obey(f"open={line}")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: rclpy.try_shutdown())

@@ -9,48 +9,18 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import httpx2 as httpx
 import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-from processes import INITIALIZE, ask, fresh_domain, publisher
+from processes import COMMAND, INITIALIZE, ask, fresh_domain, publisher, serve, serving_at
 from support import eventually
 
 pytestmark = pytest.mark.ros
 pytest.importorskip("rclpy", reason="run with --extra ros")
-
-COMMAND = [sys.executable, "-m", "mcp_perception_buffer"]
-
-
-@contextlib.asynccontextmanager
-async def serve(*args: str, **env: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        *COMMAND,
-        "serve",
-        *args,
-        env={**os.environ, "ROS_DOMAIN_ID": fresh_domain(), "MCP_PORT": "0", **env},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
-
-
-async def serving_at(process: asyncio.subprocess.Process) -> str:
-    assert process.stderr is not None
-    async with asyncio.timeout(30):
-        async for line in process.stderr:
-            entry: dict[str, Any] = json.loads(line)
-            if entry["event"] == "serving":
-                return str(entry["mcp"])
-    raise AssertionError("the service ended before it served")
 
 
 @pytest.mark.parametrize(

@@ -6,45 +6,25 @@ import importlib.abc
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2 as httpx
 import pytest
 
 from mcp_perception_buffer.component import Component
-from processes import Publisher, Service, ask, fresh_domain, publisher, service
+from processes import Service, ask, node, publisher, service
 from support import REPOSITORY, detections, eventually, stamped_string
 
 pytestmark = pytest.mark.ros
 pytest.importorskip("rclpy", reason="run with --extra ros")
 
-NODE = (REPOSITORY / "tests" / "scripted_node.py").read_text()
 STRING = "std_msgs/msg/String"
 STAMPED = "ros2_vision_interfaces/msg/StampedString"
 DETECTIONS = "ros2_vision_interfaces/msg/VisionDetectionArray"
 IMAGE = "sensor_msgs/msg/Image"
 TEXT = "/vision/a/text"
+CAMERA = "/camera/image_raw"
 STEADY = {"topic": "/vision/steady/text", "type": STRING, "rate": 20, "fields": {"data": "on"}}
-
-
-@pytest.fixture
-def domain(monkeypatch: pytest.MonkeyPatch) -> str:
-    domain = fresh_domain()
-    monkeypatch.setenv("ROS_DOMAIN_ID", domain)
-    return domain
-
-
-@pytest.fixture
-async def running(domain: str) -> AsyncIterator[Service]:
-    async with service(freshness_window_s=1.0, retention_s=30, camera_topic="/camera") as running:
-        yield running
-
-
-@contextlib.asynccontextmanager
-async def node(domain: str, *specs: dict[str, Any]) -> AsyncIterator[Publisher]:
-    async with publisher(*map(json.dumps, specs), code=NODE, domain=domain) as started:
-        yield started
 
 
 def spec(topic: str = TEXT, type_name: str = STRING, **options: Any) -> dict[str, Any]:
@@ -55,15 +35,8 @@ def says(data: Any, **options: Any) -> dict[str, Any]:
     return spec(fields={"data": data}, **options)
 
 
-async def listing(running: Service) -> dict[str, Any]:
-    async with running.client() as client:
-        result: dict[str, Any] = await ask(client, "list_streams")
-        return result
-
-
-async def stream(running: Service, topic: str = TEXT) -> dict[str, Any]:
-    found = [s for s in (await listing(running))["streams"] if s["topic"] == topic]
-    return found[0] if found else {}
+def stamp(sec: int, nanosec: int = 0) -> dict[str, Any]:
+    return {"header": {"stamp": {"sec": sec, "nanosec": nanosec}}}
 
 
 async def reads(running: Service, value: Any, topic: str = TEXT) -> Any:
@@ -76,10 +49,10 @@ async def reads(running: Service, value: Any, topic: str = TEXT) -> Any:
 
 async def steady(running: Service) -> None:
     """The bystander of the same test still arrives."""
-    before = (await stream(running, STEADY["topic"]))["received"]
+    before = (await running.stream(STEADY["topic"]))["received"]
 
     async def more() -> bool:
-        now = await stream(running, STEADY["topic"])
+        now = await running.stream(STEADY["topic"])
         return bool(now["received"] > before and now["state"] == "fresh")
 
     await eventually(more)
@@ -95,8 +68,8 @@ async def test_latched_and_volatile_publishers_of_one_topic_are_all_received(dom
         await reads(running, "latched")
         await live.say("open", json.dumps(says("live", reliable=False, rate=5)))
         await reads(running, "live")
-        assert (await stream(running))["publishers"] == 2
-        assert (await stream(running))["note"] is None
+        assert (await running.stream(TEXT))["publishers"] == 2
+        assert (await running.stream(TEXT))["note"] is None
 
 
 async def test_a_subscription_is_made_anew_when_a_later_publisher_offers_less(
@@ -113,19 +86,18 @@ async def test_a_subscription_is_made_anew_when_a_later_publisher_offers_less(
 
 async def test_every_message_is_either_received_or_counted(running: Service, domain: str) -> None:
     async with node(domain, spec("/vision/a/text", silent=True)) as busy:
-        await eventually(lambda: stream(running))
+        await eventually(lambda: running.stream(TEXT))
         await busy.say("open", json.dumps(says("x", rate=20)))
         await reads(running, "x")
         await busy.say("open", json.dumps(says("y", burst=3000)))
         await reads(running, "y")
 
         async def counted() -> bool:
-            now = await stream(running)
+            now = await running.stream(TEXT)
             return bool(now["lost"] + now["dropped"] > 0)
 
         await eventually(counted)
-        async with running.client() as client:
-            said = (await ask(client, "diagnose", skill="a"))["checks"]
+        said = (await running.ask("diagnose", skill="a"))["checks"]
         assert any("lost on the way" in c["finding"] or "dropped" in c["finding"] for c in said)
 
 
@@ -142,20 +114,20 @@ async def test_of_two_types_on_one_topic_one_is_read_and_the_other_reported(
         await stack.enter_async_context(node(domain, number))
 
         async def conflict() -> Any:
-            return (await listing(running))["unsupported"]
+            return (await running.ask("list_streams"))["unsupported"]
 
         [entry] = await eventually(conflict)
         assert (entry["topic"], entry["type"]) == (TEXT, "std_msgs/msg/Int32")
         assert "conflict" in entry["reason"]
-        received = (await stream(running))["received"]
+        received = (await running.stream(TEXT))["received"]
         await steady(running)
-        now = await stream(running)
+        now = await running.stream(TEXT)
         assert now["type"] == STRING
         assert now["received"] >= received  # the same stream, not begun anew
         await first.say("close", TEXT)
         # The publisher came back with another type, as after an update.
         await reads(running, 7)
-        assert (await listing(running))["unsupported"] == []
+        assert (await running.ask("list_streams"))["unsupported"] == []
         await steady(running)
 
 
@@ -183,19 +155,18 @@ async def test_a_package_that_is_installed_later_is_picked_up(
     async with service(tasks=static) as running, node(domain, stamped, STEADY):
 
         async def missing() -> Any:
-            return (await listing(running))["unsupported"]
+            return (await running.ask("list_streams"))["unsupported"]
 
         [entry] = await eventually(missing)
         assert "ros2_vision_interfaces" in entry["reason"]
         await steady(running)
-        async with running.client() as client:
-            found = await ask(client, "diagnose", skill="a")
+        found = await running.ask("diagnose", skill="a")
         assert found["checks"][0]["status"] == "problem"
         assert "cannot be loaded" in found["summary"]
         assert capsys.readouterr().out.count("topic_unsupported") == 1
         sys.meta_path.remove(hidden)
         await reads(running, "here")
-        assert (await listing(running))["unsupported"] == []
+        assert (await running.ask("list_streams"))["unsupported"] == []
 
 
 # --- time ---------------------------------------------------------------------------------------
@@ -204,60 +175,58 @@ async def test_a_package_that_is_installed_later_is_picked_up(
 async def test_a_camera_that_repeats_itself_is_frozen_and_recovers(
     running: Service, domain: str
 ) -> None:
-    old = [1_700_000_000, 5]
-    camera = spec("/camera", IMAGE, rate=20, stamp=old)
-    text = says("old", type_name=STAMPED, rate=20, stamp=old)
+    old = stamp(1_700_000_000, 5)
+    camera = spec(CAMERA, IMAGE, rate=20, fields=old)
+    text = spec(type_name=STAMPED, rate=20, fields=old)
     async with node(domain, camera, text, STEADY) as frozen:
-        await eventually(lambda: _is(running, "frozen", True, "/camera", TEXT))
-        assert (await stream(running))["state"] == "stale"
-        async with running.client() as client:
-            scene = await ask(client, "what_do_you_see")
-            found = await ask(client, "diagnose", skill="a")
+        await eventually(lambda: _is(running, "frozen", True, CAMERA, TEXT))
+        assert (await running.stream(TEXT))["state"] == "stale"
+        scene = await running.ask("what_do_you_see")
+        found = await running.ask("diagnose", skill="a")
         assert not scene["camera"]["alive"]
         assert scene["skills"]["a"]["outputs"]["text"]["stale"]
         assert "Camera: FROZEN" in scene["text"]
         assert "STALE, FROZEN" in scene["text"]
         assert "FROZEN" in found["summary"]
         for thawed in (camera, text):
-            await frozen.say("open", json.dumps({**thawed, "stamp": "now"}))
-        await eventually(lambda: _is(running, "frozen", False, "/camera", TEXT))
-        assert (await stream(running))["state"] == "fresh"
+            await frozen.say("open", json.dumps({**thawed, "fields": {}}))
+        await eventually(lambda: _is(running, "frozen", False, CAMERA, TEXT))
+        assert (await running.stream(TEXT))["state"] == "fresh"
 
 
 async def test_stamps_that_were_never_set_or_run_in_circles_are_not_frozen(
     running: Service, domain: str
 ) -> None:
     hour = 3600 + 1_800_000_000
-    stamps: dict[str, Any] = {
-        "zero": [0, 0],  # use_sim_time, and nobody publishes /clock
-        "loop": [[100, 0], [101, 0], [102, 0]],  # a bag that is played again and again
-        "ahead": [[hour, 0], [hour + 1, 0]],
+    stamps = {
+        "zero": [0],  # use_sim_time, and nobody publishes /clock
+        "loop": [100, 101, 102],  # a bag that is played again and again
+        "ahead": [hour, hour + 1],
     }
     specs = [
-        says("x", type_name=STAMPED, rate=20, stamp=stamp) | {"topic": f"/vision/{name}/text"}
-        for name, stamp in stamps.items()
+        spec(f"/vision/{name}/text", STAMPED, rate=20, fields=[stamp(sec) for sec in secs])
+        for name, secs in stamps.items()
     ]
     topics = [entry["topic"] for entry in specs]
     async with node(domain, *specs):
         # Long enough to be taken for frozen.
         await eventually(lambda: _at_least(running, 40, *topics))
         for topic in topics:
-            now = await stream(running, topic)
+            now = await running.stream(topic)
             assert (now["state"], now["frozen"]) == ("fresh", False)
             assert 0 <= now["last_update_age_s"] < 1.0
-        async with running.client() as client:
-            zero = await ask(client, "diagnose", skill="zero")
-            ahead = await ask(client, "diagnose", skill="ahead")
+        zero = await running.ask("diagnose", skill="zero")
+        ahead = await running.ask("diagnose", skill="ahead")
         assert "header stamps are zero" in zero["summary"]
         assert "ahead of this machine's clock" in ahead["summary"]
 
 
 async def _is(running: Service, key: str, value: Any, *topics: str) -> bool:
-    return all([(await stream(running, topic)).get(key) == value for topic in topics])
+    return all([(await running.stream(topic)).get(key) == value for topic in topics])
 
 
 async def _at_least(running: Service, received: int, *topics: str) -> bool:
-    return all([(await stream(running, topic)).get("received", 0) >= received for topic in topics])
+    return all([(await running.stream(topic)).get("received", 0) >= received for topic in topics])
 
 
 # --- data ---------------------------------------------------------------------------------------
@@ -283,7 +252,7 @@ async def test_hostile_messages_are_counted_and_cost_nobody_else_anything(
     async with node(domain, *specs, STEADY):
         await eventually(lambda: _at_least(running, 5, *topics))
         for topic in topics:
-            now = await stream(running, topic)
+            now = await running.stream(topic)
             assert now["undecodable"] > 0, topic
             assert now["last_error"], topic
             assert "undecodable" in now["note"], topic
@@ -292,13 +261,12 @@ async def test_hostile_messages_are_counted_and_cost_nobody_else_anything(
 
 async def test_a_string_of_50_megabytes_is_cut_and_not_kept(running: Service, domain: str) -> None:
     async with node(domain, STEADY) as huge:
-        await eventually(lambda: stream(running, STEADY["topic"]))
+        await eventually(lambda: running.stream(STEADY["topic"]))
         await huge.say("open", json.dumps(spec(fill=50_000_000, latched=True)))
         view = await eventually(lambda: (v := running.buffer.view(TEXT)) and v.observation and v)
         assert len(view.observation.value) <= 4000
         await steady(running)
-        async with running.client() as client:
-            assert len(json.dumps(await ask(client, "what_do_you_see"))) < 20_000
+        assert len(json.dumps(await running.ask("what_do_you_see"))) < 20_000
 
 
 async def test_a_publisher_that_says_nothing_is_told_apart_from_none(
@@ -307,26 +275,54 @@ async def test_a_publisher_that_says_nothing_is_told_apart_from_none(
     async with node(domain, spec(silent=True)) as quiet:
 
         async def noted() -> str:
-            return (await stream(running)).get("note") or ""
+            return (await running.stream(TEXT)).get("note") or ""
 
         note = await eventually(noted)
         assert "publisher present, no messages for" in note
         assert "FASTDDS_BUILTIN_TRANSPORTS=UDPv4" in note
         await quiet.say("open", json.dumps(says("at last", rate=20)))
         await reads(running, "at last")
-        assert (await stream(running))["note"] is None
+        assert (await running.stream(TEXT))["note"] is None
+
+
+async def test_the_first_message_after_a_silence_is_answered(running: Service, domain: str) -> None:
+    rare = spec(rate=0.6, fields=[{"data": "one"}, {"data": "two"}])
+    busy = says("x", rate=500) | {"topic": "/vision/busy/text"}
+    async with node(domain, rare, busy) as vision:
+
+        async def text() -> dict[str, Any]:
+            skills = (await running.ask("what_do_you_see"))["skills"]
+            found: dict[str, Any] = skills.get("a", {}).get("outputs", {}).get("text", {})
+            return found
+
+        await eventually(lambda: _at_least(running, 100, busy["topic"]))
+        await vision.say("close", busy["topic"])
+
+        async def silent() -> Any:
+            return TEXT in (await running.ask("list_streams"))["silent"] and await text()
+
+        before = await eventually(silent)
+        assert before["stale"]
+
+        async def answered() -> bool:
+            now = await text()
+            return not now["stale"] and now["value"] != before["value"]
+
+        await eventually(answered)
 
 
 async def test_hidden_names_are_skipped_unless_asked_for(domain: str) -> None:
     hidden = spec("/vision/_dbg/x", rate=20), spec("/vision/det/_action/feedback", rate=20)
     async with node(domain, *hidden, STEADY):
         async with service() as running:
-            await eventually(lambda: stream(running, STEADY["topic"]))
+            await eventually(lambda: running.stream(STEADY["topic"]))
             await steady(running)
-            assert [s["topic"] for s in (await listing(running))["streams"]] == [STEADY["topic"]]
+            assert [s["topic"] for s in (await running.ask("list_streams"))["streams"]] == [
+                STEADY["topic"]
+            ]
         async with service(include_hidden=True) as running:
-            await eventually(lambda: stream(running, "/vision/_dbg/x"))
-            await eventually(lambda: stream(running, "/vision/det/_action/feedback"))
+            await eventually(lambda: running.stream("/vision/_dbg/x"))
+            await eventually(lambda: running.stream("/vision/det/_action/feedback"))
 
 
 # --- nodes --------------------------------------------------------------------------------------

@@ -22,14 +22,13 @@ import pytest
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 
-from processes import ask, fresh_domain
-from support import REPOSITORY, eventually
+from processes import SCRIPTED_NODE, ask, fresh_domain
+from support import eventually
 
 pytestmark = pytest.mark.ros
 pytest.importorskip("rclpy", reason="run with --extra ros")
 
 LINK_CUT_S = float(os.environ.get("LINK_CUT_S", "3"))
-NODE = (REPOSITORY / "tests" / "scripted_node.py").read_text()
 # From linux/if_tun.h.
 TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
 STRING = "std_msgs/msg/String"
@@ -151,7 +150,7 @@ async def service_and_node(hosts: tuple[Host, Host]) -> AsyncIterator[Client]:
     robot, brain = hosts
     env = {**os.environ, "ROS_DOMAIN_ID": fresh_domain(), "MCP_TRANSPORT": "stdio"}
     node = await asyncio.create_subprocess_exec(
-        *robot.command("-c", NODE, *map(json.dumps, SPECS)),
+        *robot.command("-c", SCRIPTED_NODE, *map(json.dumps, SPECS)),
         env=env,
         stdin=asyncio.subprocess.PIPE,
     )

@@ -1,7 +1,7 @@
 """The main job on real ROS 2: a publisher in another process, the real app, the official client."""
 
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any, Literal
 
 import httpx2 as httpx
@@ -9,7 +9,7 @@ import pytest
 from mcp.client import Client
 from mcp.client.sse import sse_client
 
-from processes import Service, ask, fresh_domain, publisher, service
+from processes import Service, ask, publisher, service
 from support import eventually
 
 pytestmark = pytest.mark.ros
@@ -18,22 +18,8 @@ pytest.importorskip("rclpy", reason="run with --extra ros")
 DETECTIONS = "/vision/find_object/detections"
 
 
-@pytest.fixture
-def domain(monkeypatch: pytest.MonkeyPatch) -> str:
-    domain = fresh_domain()
-    monkeypatch.setenv("ROS_DOMAIN_ID", domain)
-    return domain
-
-
-@pytest.fixture
-async def running(domain: str) -> AsyncIterator[Service]:
-    async with service(freshness_window_s=1.0) as running:
-        yield running
-
-
 async def listed(running: Service) -> dict[str, str]:
-    async with running.client() as client:
-        streams = (await ask(client, "list_streams"))["streams"]
+    streams = (await running.ask("list_streams"))["streams"]
     return {stream["topic"]: stream["state"] for stream in streams}
 
 
@@ -88,8 +74,7 @@ async def test_a_new_topic_is_subscribed_to_and_a_silent_one_leaves_the_list(
         await vision.say("/vision/late_skill/answer", "[1, 2]")
 
         async def answered() -> bool:
-            async with running.client() as client:
-                skills = (await ask(client, "what_do_you_see"))["skills"]
+            skills = (await running.ask("what_do_you_see"))["skills"]
             return "late_skill" in skills and bool(skills["late_skill"]["outputs"])
 
         await eventually(answered)
@@ -100,8 +85,7 @@ async def test_a_new_topic_is_subscribed_to_and_a_silent_one_leaves_the_list(
 
 
 async def _is_silent(running: Service, topic: str) -> bool:
-    async with running.client() as client:
-        return topic in (await ask(client, "list_streams"))["silent"]
+    return topic in (await running.ask("list_streams"))["silent"]
 
 
 async def test_a_killed_vision_node_turns_stale_and_its_restart_fresh(
@@ -112,8 +96,7 @@ async def test_a_killed_vision_node_turns_stale_and_its_restart_fresh(
         await first.end(signal.SIGKILL)
 
         async def flagged() -> bool:
-            async with running.client() as client:
-                scene = await ask(client, "what_do_you_see")
+            scene = await running.ask("what_do_you_see")
             skills = scene["skills"].values()
             outputs = [o for skill in skills for o in skill["outputs"].values()]
             return len(outputs) == 3 and all(output["stale"] for output in outputs)
@@ -125,16 +108,15 @@ async def test_a_killed_vision_node_turns_stale_and_its_restart_fresh(
 
 
 async def test_without_a_vision_node_the_service_says_so(running: Service) -> None:
-    async with running.client() as client:
-        first = await ask(client, "list_streams")
-        assert (first["streams"], first["discovering"]) == ([], True)
-        assert "discovering" in (await ask(client, "what_do_you_see"))["text"]
+    first = await running.ask("list_streams")
+    assert (first["streams"], first["discovering"]) == ([], True)
+    assert "discovering" in (await running.ask("what_do_you_see"))["text"]
 
-        async def certain() -> bool:
-            return not (await ask(client, "list_streams"))["discovering"]
+    async def certain() -> bool:
+        return not (await running.ask("list_streams"))["discovering"]
 
-        await eventually(certain)
-        assert "Nothing is being published" in (await ask(client, "what_do_you_see"))["text"]
+    await eventually(certain)
+    assert "Nothing is being published" in (await running.ask("what_do_you_see"))["text"]
     async with httpx.AsyncClient(base_url=running.url) as http:
         health = await http.get("/healthz")
         assert (health.status_code, health.json()["status"]) == (200, "degraded")
@@ -177,8 +159,7 @@ async def test_what_cannot_be_read_is_listed_and_costs_nothing_else(
 ) -> None:
     async with publisher(code=BAD_PUBLISHER, domain=domain), publisher(domain=domain):
         await eventually(all_fresh(running, 7))
-        async with running.client() as client:
-            listing = await ask(client, "list_streams")
+        listing = await running.ask("list_streams")
     reasons = {entry["topic"]: entry["reason"] for entry in listing["unsupported"]}
     assert reasons.keys() == {"/vision/mixed/detections", "/vision/mixed/where"}
     assert "VisionDetectionArray" in reasons["/vision/mixed/detections"]

@@ -8,20 +8,13 @@ import pytest
 from pydantic import SecretStr
 
 from brain import SECRET, Brain
-from processes import Service, ask, fresh_domain, publisher, service
+from processes import Service, publisher, service
 from support import eventually
 
 pytestmark = pytest.mark.ros
 pytest.importorskip("rclpy", reason="run with --extra ros")
 
 TRIGGERED = "/vision/find_object/triggered"
-
-
-@pytest.fixture
-def domain(monkeypatch: pytest.MonkeyPatch) -> str:
-    domain = fresh_domain()
-    monkeypatch.setenv("ROS_DOMAIN_ID", domain)
-    return domain
 
 
 def push_to(brain: Brain, **more: Any) -> dict[str, Any]:
@@ -34,8 +27,7 @@ def push_to(brain: Brain, **more: Any) -> dict[str, Any]:
 
 
 async def watch_state(running: Service) -> dict[str, Any]:
-    async with running.client() as client:
-        answer: dict[str, Any] = await ask(client, "get_watch_state")
+    answer: dict[str, Any] = await running.ask("get_watch_state")
     return answer
 
 
