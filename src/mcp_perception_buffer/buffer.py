@@ -35,8 +35,10 @@ EAGER_BYTES = 8192
 # After an undecodable message a stream's next ones are decoded on arrival, this many: bad ones are
 # then never stored, and cannot push the last good one out.
 SUSPECT_MESSAGES = 64
-# How many arrivals the measured rate looks back.
-RATE_SAMPLES = 32
+# How many marks the measured rate looks back, and how far apart they are at least: messages are
+# taken in groups, so that the time between two of them says nothing.
+RATE_MARKS = 32
+RATE_MARK_NS = 50_000_000
 # The usual rate is a mean over about this many measured ones.
 USUAL_SAMPLES = 100
 # So many messages with one stamp, over the freshness window or longer, are a frozen stream.
@@ -152,7 +154,7 @@ class Buffer:
         for topic, stream in list(self._streams.items()):
             if stream.publishers or stream.info.kind is Kind.CAMERA:
                 continue
-            if not stream.arrivals or now - stream.arrivals[-1] > self._retention_ns:
+            if not stream.received or now - stream.last_ns > self._retention_ns:
                 del self._streams[topic]
 
     def snapshot(self) -> Snapshot:
@@ -188,7 +190,7 @@ class Buffer:
             undecodable=stream.undecodable,
             last_error=stream.last_error,
             frozen=frozen and stream.publishers > 0,
-            silent_s=max(0, now - stream.last_ns()) / 1e9,
+            silent_s=max(0, now - stream.last_ns) / 1e9,
             usual_hz=stream.usual_hz,
             lost=stream.lost,
             link=stream.link,
@@ -233,9 +235,9 @@ class _Entry:
 class _Stream:
     def __init__(self, info: StreamInfo, history_depth: int, opened_ns: int) -> None:
         self.info = info
-        self.opened_ns = opened_ns
+        self.last_ns = opened_ns  # of the last message of any kind, or of the beginning
         self.entries: deque[_Entry] = deque(maxlen=history_depth)
-        self.arrivals: deque[int] = deque(maxlen=RATE_SAMPLES)
+        self.marks: deque[tuple[int, int]] = deque(maxlen=RATE_MARKS)  # time, messages until then
         self.publishers = 1
         self.received = 0
         self.dropped = 0
@@ -247,6 +249,7 @@ class _Stream:
         self.lost = 0
         self.link: Link | None = None
         self.usual_hz: float | None = None
+        self._next_mark_ns = opened_ns
         self._measured = 0
         self._head = b""
         self._head_since_ns = 0
@@ -254,8 +257,14 @@ class _Stream:
 
     def arrived(self, cdr: bytes, received_ns: int) -> None:
         self.received += 1
-        self.arrivals.append(received_ns)
-        if self.received % RATE_SAMPLES == 0:
+        self.last_ns = received_ns
+        marks = self.marks
+        if received_ns >= self._next_mark_ns:
+            marks.append((received_ns, self.received))
+            self._next_mark_ns = received_ns + RATE_MARK_NS
+        elif len(marks) == 1:  # what was waiting for us says nothing about the rate
+            marks[0] = received_ns, self.received
+        if self.received % RATE_MARKS == 0 and len(marks) > 1:
             self._measured = min(self._measured + 1, USUAL_SAMPLES)
             usual = self.usual_hz or 0.0
             self.usual_hz = usual + (self.rate_hz() - usual) / self._measured
@@ -271,14 +280,11 @@ class _Stream:
         """
         return (
             self._head_count >= FROZEN_MESSAGES
-            and self.arrivals[-1] - self._head_since_ns >= window_ns
+            and self.last_ns - self._head_since_ns >= window_ns
             and stamp is not None
             and any(stamp)
             and self._head in (struct.pack("<iI", *stamp), struct.pack(">iI", *stamp))
         )
-
-    def last_ns(self) -> int:
-        return self.arrivals[-1] if self.arrivals else self.opened_ns
 
     def decode_on_arrival(self, cdr: bytes) -> bool:
         asked, self.asked = self.asked, False
@@ -291,6 +297,7 @@ class _Stream:
         )
 
     def rate_hz(self) -> float:
-        if len(self.arrivals) < 2 or self.arrivals[-1] <= self.arrivals[0]:
+        if len(self.marks) < 2:
             return 0.0
-        return (len(self.arrivals) - 1) * 1e9 / (self.arrivals[-1] - self.arrivals[0])
+        (began_ns, before), (ended_ns, after) = self.marks[0], self.marks[-1]
+        return (after - before) * 1e9 / (ended_ns - began_ns)

@@ -214,6 +214,29 @@ def test_rate_is_that_of_the_last_messages() -> None:
     assert only(scene).rate_hz == pytest.approx(10.0)
 
 
+def test_messages_that_waited_and_are_taken_in_one_go_are_no_rate() -> None:
+    scene = Scene(freshness_window_s=5.0)
+    for _ in range(40):
+        scene.clock.advance(10e-6)
+        scene.put(TEXT, stamped_string("waited"))
+    assert (only(scene).rate_hz, only(scene).usual_hz) == (0.0, None)
+    for second in range(60 * 20):
+        scene.clock.advance(0.05)
+        scene.put(TEXT, stamped_string("x", sec=second))
+    assert only(scene).rate_hz == pytest.approx(20)
+    assert only(scene).usual_hz == pytest.approx(20, rel=0.05)
+
+
+@pytest.mark.parametrize("together", [1, 8, 50])
+def test_the_rate_is_right_however_messages_are_gathered(together: int) -> None:
+    scene = Scene(freshness_window_s=5.0)
+    for _ in range(4000 // together):
+        scene.clock.advance(together / 500)
+        for _ in range(together):
+            scene.put(TEXT, stamped_string("x"))
+    assert only(scene).rate_hz == pytest.approx(500, rel=0.05)
+
+
 def test_a_snapshot_does_not_change_when_the_buffer_does() -> None:
     scene = Scene()
     scene.put(TEXT, stamped_string("x"))
