@@ -1,8 +1,8 @@
-"""Runs rclpy on the asyncio loop: a thread only waits, everything is taken on the loop.
+"""Runs rclpy on the asyncio loop: everything is taken on the loop, nothing there ever waits.
 
-First stop of every message: wait set -> `spin_once` -> subscription callback; while many messages
-come, a sweep over all subscriptions instead. Nothing else of the service knows how this is done.
-From rclpy 10 on, upstream's asyncio node replaces this file.
+First stop of every message: eventfd -> the loop's own epoll -> subscription callback. All else of
+rcl (timers, services, the graph) a thread waits for. Nothing else of the service knows how this is
+done. From rclpy 10 on, upstream's asyncio node replaces this file and its two neighbours.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import asyncio
 import threading
 import time
 from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -19,7 +18,8 @@ from rclpy.exceptions import InvalidHandle
 from rclpy.executors import Executor
 from rclpy.task import Task
 
-from mcp_perception_buffer.sources.ros_waitset import GRAPH, SUBSCRIPTION, WAITABLE, WaitSet
+from mcp_perception_buffer.sources.ros_arrivals import Arrivals
+from mcp_perception_buffer.sources.ros_waitset import GRAPH, WAITABLE, WaitSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -35,16 +35,10 @@ log = structlog.get_logger(__name__)
 MAX_TAKES_PER_TURN = 64
 # One stream's burst, so that a fast publisher cannot hold back the others of the same wake.
 MAX_TAKES_PER_SUBSCRIPTION = 16
-# A wake through the thread costs as much as ten messages. So when the next one comes this soon
-# after the last, messages are let gather and then swept up, without wait set and thread.
-SWEEP_INTERVAL_S = 0.002
-# A sweep asks each subscription, about a microsecond each: this much time between bounds the cost.
-SWEEP_INTERVAL_PER_SUBSCRIPTION_S = 80e-6
-MAX_SWEEP_INTERVAL_S = 0.04
-# So many sweeps in a row that find nothing end it.
-MAX_EMPTY_SWEEPS = 2
-# So often a sweep looks at timers, clients, services and guard conditions, too: 100 µs each time.
-LOOK_INTERVAL_S = 0.05
+# A wake of the loop costs as much as taking several messages. So when one comes this soon after
+# the last, they gather for a while between two looks.
+SOON_S = 0.002
+GATHER_S = 0.004
 
 
 class ExecutorStoppedError(RuntimeError):
@@ -54,10 +48,11 @@ class ExecutorStoppedError(RuntimeError):
 class AsyncioExecutor(Executor):
     """An rclpy executor whose callbacks all run on the asyncio loop that created it.
 
-    A helper thread blocks in the rcl wait set (which releases the GIL) and wakes the loop;
-    `spin_once` then takes all that is ready. All rclpy objects are touched on the loop only, so
-    entities may be created and destroyed there at any moment while it runs. Plain callbacks run
-    one after another; coroutine callbacks become asyncio tasks.
+    Messages wake the loop by themselves (see `Arrivals`). For the rest a helper thread blocks in
+    the rcl wait set (which releases the GIL) and wakes the loop; `spin_once` then takes all that is
+    ready. All rclpy objects are touched on the loop only, so entities may be created and destroyed
+    there at any moment while it runs. Plain callbacks run one after another; coroutine callbacks
+    become asyncio tasks.
     """
 
     def __init__(self, *, context: Context) -> None:
@@ -71,19 +66,14 @@ class AsyncioExecutor(Executor):
         self._stopping = False
         self._entities_changed = True
         self._waiting = False
-        self._armed_ns = 0
-        self._next_sweep: asyncio.Handle | None = None
-        self._sweep_interval_s = SWEEP_INTERVAL_S
-        self._looked_ns = 0
-        self._sweeps_left = 0
-        self._ready: deque[tuple[Callable[[Any], Any], Any]] = deque()
+        self._arrivals = Arrivals()
+        self._unread: dict[Subscription[Any], None] = {}  # an ordered set
+        self._took_ns = 0
+        self._next_take: asyncio.Handle | None = None
+        self._ready: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._background: set[asyncio.Task[None]] = set()
         self._wait_set: WaitSet | None = None
-        self._others: WaitSet | None = None  # all but the subscriptions
-        # Rotated as they are asked, so that after a limit the others come first.
-        self._takes: deque[tuple[Callable[[], Any], Subscription[Any]]] = deque()
-        self._takers: dict[str, Callable[[Any], int]] = {
-            SUBSCRIPTION: self._drain,
+        self._takers: dict[str, Callable[[Any], None]] = {
             GRAPH: self._note_graph_change,
             WAITABLE: self._take_via(self._take_waitable),
             "guard_condition": self._take_via(self._take_guard_condition),
@@ -105,8 +95,9 @@ class AsyncioExecutor(Executor):
             return  # shut down before it began
         self._thread = threading.Thread(target=self._wait_forever, name="rcl-wait", daemon=True)
         self._thread.start()
-        self._arm()
         try:
+            self.spin_once()
+            self._loop.add_reader(self._arrivals, self._arrived)
             await self._ended
         finally:
             self._stop_thread()
@@ -150,26 +141,26 @@ class AsyncioExecutor(Executor):
         return task
 
     def spin_once(self, timeout_sec: float | None = None) -> None:
-        """Take what is ready, at most `MAX_TAKES_PER_TURN` callbacks, never blocking.
+        """Run what the thread found ready, then let it wait again; never blocking.
 
-        Runs on the loop, called by the thread's wake; `timeout_sec` is part of rclpy's interface
-        and has no meaning here.
+        `timeout_sec` is part of rclpy's interface and has no meaning here.
         """
-        if self._waiting or self._next_sweep is not None:
-            return  # the thread owns the wait set, or messages gather: both come back here
-        if not self._alive():
+        if self._waiting or not self._alive():
             return
-        takes = 0
         while self._ready:
-            if takes >= MAX_TAKES_PER_TURN:
-                self._loop.call_soon(self.spin_once)
-                return
             take, entity = self._ready.popleft()
-            takes += take(entity)
-        if self._sweeps_left:
-            self._next_sweep = self._loop.call_later(self._sweep_interval_s, self._sweep)
-        else:
-            self._arm()
+            take(entity)
+        if self._entities_changed:
+            self._entities_changed = False
+            if self._wait_set is not None:
+                self._wait_set.close()
+            nodes = self.get_nodes()
+            self._wait_set = WaitSet(self._context, nodes, self._guard)
+            self._arrivals.follow(s for node in nodes for s in node.subscriptions)
+        assert self._wait_set is not None  # made in the first turn
+        self._wait_set.fill()
+        self._waiting = True
+        self._armed.release()
 
     # --- the thread -----------------------------------------------------------------------
 
@@ -201,13 +192,17 @@ class AsyncioExecutor(Executor):
             if self._armed.locked():
                 self._armed.release()
             self._thread.join()
-        if self._next_sweep is not None:
-            self._next_sweep.cancel()
+        if self._next_take is not None:
+            self._next_take.cancel()
+        self._loop.remove_reader(self._arrivals)
+        self._arrivals.close()
+        self._unread.clear()
         self._ready.clear()
-        self._takes.clear()
         for task in self._background:
             task.cancel()
-        self._release()
+        if self._wait_set is not None:
+            self._wait_set.close()
+            self._wait_set = None
 
     # --- on the loop ------------------------------------------------------------------------
 
@@ -219,55 +214,37 @@ class AsyncioExecutor(Executor):
         if error is not None:
             self._fail(ExecutorStoppedError(f"waiting for ROS failed: {error}"))
             return
-        soon = time.monotonic_ns() - self._armed_ns < self._sweep_interval_s * 1e9
-        self._sweeps_left = MAX_EMPTY_SWEEPS if soon else 0
-        self._collect_ready(wait_set)
-        self.spin_once()
+        try:
+            self._ready.extend((self._takers[kind], entity) for kind, entity in wait_set.ready())
+            self.spin_once()
+        except Exception as error:  # whatever it is, going on would be going on deaf
+            self._fail(ExecutorStoppedError(f"cannot wait for ROS: {error}"))
 
-    def _sweep(self) -> None:
-        """Take from all subscriptions without asking which of them are ready."""
-        self._next_sweep = None
+    def _arrived(self) -> None:
+        soon = time.monotonic_ns() - self._took_ns < SOON_S * 1e9
+        self._take_messages(gather=soon)
+
+    def _take_messages(self, gather: bool) -> None:
+        """Take what has arrived. While messages `gather`, none of them wakes the loop."""
         if not self._alive():
             return
-        looked_for_ns = self.last_spin_ns - self._looked_ns
-        if (self._entities_changed or looked_for_ns > LOOK_INTERVAL_S * 1e9) and not self._look():
+        self._unread.update(dict.fromkeys(self._arrivals.ready()))
+        if not self._unread:
+            self._loop.add_reader(self._arrivals, self._arrived)
             return
         takes = 0
-        again = False
-        for asked, (take, subscription) in enumerate(self._takes, 1):
-            try:
-                taken = take()
-            except Exception:
-                log.exception("take_failed", topic=subscription.topic_name)
-                continue
-            if taken is None:
-                continue
-            count = self._drain(subscription, taken)
+        while self._unread and takes < MAX_TAKES_PER_TURN:
+            subscription = next(iter(self._unread))
+            del self._unread[subscription]
+            count = self._drain(subscription)
+            if count == MAX_TAKES_PER_SUBSCRIPTION:
+                self._unread[subscription] = None  # it may hold more, after the others' turn
             takes += count
-            again = again or count >= MAX_TAKES_PER_SUBSCRIPTION
-            if takes >= MAX_TAKES_PER_TURN or self._entities_changed:
-                again = True
-                self._takes.rotate(-asked)
-                break
-        self._sweeps_left = MAX_EMPTY_SWEEPS if takes else self._sweeps_left - 1
-        if again:
-            self._next_sweep = self._loop.call_soon(self._sweep)
-        else:
-            self.spin_once()
-
-    def _look(self) -> bool:
-        """Ask what of all but the subscriptions is ready, without waiting; False if that failed."""
-        self._looked_ns = self.last_spin_ns
-        self._rebuild()
-        assert self._others is not None  # just rebuilt
-        try:
-            self._others.fill()
-            self._others.wait(0)
-        except Exception as error:  # rcl's own error types differ between distributions
-            self._fail(ExecutorStoppedError(f"waiting for ROS failed: {error}"))
-            return False
-        self._collect_ready(self._others)
-        return True
+        self._took_ns = self.last_spin_ns
+        if self._unread or gather:
+            self._loop.remove_reader(self._arrivals)
+            delay_s = 0.0 if self._unread else GATHER_S
+            self._next_take = self._loop.call_later(delay_s, self._take_messages, True)
 
     def _alive(self) -> bool:
         if self._stopping or self._ended.done():
@@ -282,44 +259,8 @@ class AsyncioExecutor(Executor):
         if not self._ended.done():
             self._ended.set_exception(error)
 
-    def _arm(self) -> None:
-        """Fill the wait set and let the thread wait on it."""
-        self._rebuild()
-        assert self._wait_set is not None  # just rebuilt
-        self._wait_set.fill()
-        self._waiting = True
-        self._armed_ns = time.monotonic_ns()
-        self._armed.release()
-
-    def _rebuild(self) -> None:
-        if not self._entities_changed:
-            return
-        self._entities_changed = False
-        self._release()
-        nodes = self.get_nodes()
-        self._wait_set = WaitSet(self._context, nodes, self._guard)
-        self._others = WaitSet(self._context, nodes, self._guard, subscriptions=False)
-        self._takes = deque(
-            (partial(s.handle.take_message, s.msg_type, s.raw), s)
-            for s in self._wait_set.subscriptions.values()
-        )
-        interval_s = SWEEP_INTERVAL_PER_SUBSCRIPTION_S * len(self._takes)
-        self._sweep_interval_s = min(max(SWEEP_INTERVAL_S, interval_s), MAX_SWEEP_INTERVAL_S)
-
-    def _release(self) -> None:
-        for wait_set in (self._wait_set, self._others):
-            if wait_set is not None:
-                wait_set.close()
-        self._wait_set = self._others = None
-
-    def _collect_ready(self, wait_set: WaitSet) -> None:
-        self._ready.extend((self._takers[kind], entity) for kind, entity in wait_set.ready())
-
-    def _drain(self, subscription: Subscription[Any], taken: Any = None) -> int:
-        """Take a subscription's waiting messages; what exceeds the limit is ready again at once.
-
-        `taken` is a first one that was taken already.
-        """
+    def _drain(self, subscription: Subscription[Any]) -> int:
+        """Take a subscription's waiting messages up to the limit, and return how many."""
         handle, msg_type, raw = subscription.handle, subscription.msg_type, subscription.raw
         callback: Callable[..., Any] = subscription.callback
         with_info = subscription._callback_type is subscription.CallbackType.WithMessageInfo
@@ -327,13 +268,11 @@ class AsyncioExecutor(Executor):
         try:
             with handle:
                 while takes < MAX_TAKES_PER_SUBSCRIPTION:
+                    taken = handle.take_message(msg_type, raw)
                     if taken is None:
-                        taken = handle.take_message(msg_type, raw)
-                        if taken is None:
-                            break
+                        break
                     takes += 1
                     result = callback(*taken) if with_info else callback(taken[0])
-                    taken = None
                     if result is not None and asyncio.iscoroutine(result):
                         self._start(result)
         except InvalidHandle:
@@ -342,14 +281,13 @@ class AsyncioExecutor(Executor):
             log.exception("callback_failed", topic=subscription.topic_name)
         return takes
 
-    def _note_graph_change(self, node: Node) -> int:
+    def _note_graph_change(self, node: Node) -> None:
         self.graph_changed.set()
-        return 0
 
-    def _take_via(self, take: Callable[[Any], Any]) -> Callable[[Any], int]:
+    def _take_via(self, take: Callable[[Any], Any]) -> Callable[[Any], None]:
         """Wrap one of rclpy's own take functions, which return the work as a coroutine function."""
 
-        def run(entity: Any) -> int:
+        def run(entity: Any) -> None:
             try:
                 execute = take(entity)
                 if execute is not None:
@@ -358,7 +296,6 @@ class AsyncioExecutor(Executor):
                 pass
             except Exception:
                 log.exception("take_failed", entity=type(entity).__name__)
-            return 1
 
         return run
 

@@ -1,10 +1,9 @@
-"""The executor's rcl wait set: built anew when entities change, refilled for each wait."""
+"""The rcl wait set of all but messages: built anew when entities change, refilled for each wait."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
 from rclpy.exceptions import InvalidHandle
@@ -16,10 +15,8 @@ if TYPE_CHECKING:
 
     from rclpy.context import Context
     from rclpy.node import Node
-    from rclpy.subscription import Subscription
 
 WAITABLE = "waitable"
-SUBSCRIPTION = "subscription"
 GRAPH = "graph"
 
 # rclpy has no entity for a node's graph guard condition, which wakes a wait when anything in the
@@ -33,34 +30,21 @@ _add_guard.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
 
 
 class WaitSet:
-    """All that some nodes want to wait for.
+    """All that some nodes want to wait for, except their subscriptions (see `Arrivals`).
 
     While it exists it keeps the handles alive: what is destroyed meanwhile is released by `close`,
     and not under the feet of a thread that waits.
     """
 
-    def __init__(
-        self, context: Context, nodes: Sequence[Node], guard: Any, *, subscriptions: bool = True
-    ) -> None:
-        """Hold the nodes' entities, and one more guard condition to wake the wait.
-
-        Args:
-            context: of the nodes; initialised.
-            nodes: whose entities are waited for, and whose graph is.
-            guard: its being ready is told to nobody.
-            subscriptions: False leaves them out, and they are most of what a wait costs.
-        """
+    def __init__(self, context: Context, nodes: Sequence[Node], guard: Any) -> None:
+        """Hold the nodes' entities, and one more guard condition to wake the wait."""
         self._held = contextlib.ExitStack()
         self._guard = guard
         self._graph_guards: dict[int, Node] = {}
         for node in nodes:
             self._held.enter_context(node.handle)
             self._graph_guards[_graph_guard(node.handle.pointer)] = node
-        self.subscriptions: dict[int, Subscription[Any]] = self._hold(
-            s for n in nodes for s in n.subscriptions if subscriptions
-        )
-        self._handles = [subscription.handle for subscription in self.subscriptions.values()]
-        self._others: dict[str, dict[int, Any]] = {
+        self._entities: dict[str, dict[int, Any]] = {
             "guard_condition": self._hold([guard, *(g for n in nodes for g in n.guards)]),
             "timer": self._hold(t for n in nodes for t in n.timers),
             "client": self._hold(c for n in nodes for c in n.clients),
@@ -68,11 +52,11 @@ class WaitSet:
         }
         self._waitables: list[Any] = []
         count = NumberOfEntities(
-            len(self._handles),
-            len(self._others["guard_condition"]) + len(self._graph_guards),
-            len(self._others["timer"]),
-            len(self._others["client"]),
-            len(self._others["service"]),
+            0,
+            len(self._entities["guard_condition"]) + len(self._graph_guards),
+            len(self._entities["timer"]),
+            len(self._entities["client"]),
+            len(self._entities["service"]),
         )
         for waitable in (w for n in nodes for w in n.waitables):
             with contextlib.suppress(InvalidHandle):
@@ -96,8 +80,7 @@ class WaitSet:
         """Enter everything, as is needed before each wait."""
         wait_set = self._wait_set
         wait_set.clear_entities()
-        deque(map(wait_set.add_subscription, self._handles), 0)
-        for kind, entities in self._others.items():
+        for kind, entities in self._entities.items():
             add = getattr(wait_set, f"add_{kind}")
             for entity in entities.values():
                 add(entity.handle)
@@ -115,11 +98,11 @@ class WaitSet:
         self._wait_set.wait(timeout_ns)
 
     def ready(self) -> Iterator[tuple[str, Any]]:
-        """Yield kind and entity of all that the last wait found, subscriptions last."""
+        """Yield kind and entity of all that the last wait found."""
         for waitable in self._waitables:
             if waitable.is_ready(self._wait_set):
                 yield WAITABLE, waitable
-        for kind, entities in (*self._others.items(), (SUBSCRIPTION, self.subscriptions)):
+        for kind, entities in self._entities.items():
             if entities:
                 for pointer in self._wait_set.get_ready_entities(cast("Any", kind)):
                     if pointer in self._graph_guards:
