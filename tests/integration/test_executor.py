@@ -108,8 +108,8 @@ async def test_a_burst_leaves_the_loop_its_turns() -> None:
 async def test_entities_come_and_go_while_messages_flow() -> None:
     async with spinning() as ros:
         steady: list[Any] = []
-        ros.node.create_subscription(Log, "/steady", steady.append, 10)
-        sender = ros.node.create_publisher(Log, "/steady", 10)
+        ros.node.create_subscription(Log, "/steady", steady.append, 100)
+        sender = ros.node.create_publisher(Log, "/steady", 100)
         for i in range(100):
             sender.publish(Log())
             short_lived = ros.node.create_subscription(Log, f"/short_{i}", lambda _: None, 10)

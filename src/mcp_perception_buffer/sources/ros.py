@@ -211,7 +211,9 @@ class RosSource(Source):
             await asyncio.sleep(RECONCILE_PAUSE_S)
             until = min(next_full, discovered_at) if self._buffer.discovering else next_full
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed.wait(), until - time.monotonic())
+                # Not `wait_for`, which on Python 3.11 may swallow a cancellation.
+                async with asyncio.timeout(until - time.monotonic()):
+                    await changed.wait()
 
     def _reconcile(self, node: Node, *, moved: bool) -> bool:
         """Make streams equal to what is published; False if one has to be tried again.

@@ -81,7 +81,7 @@ class AsyncioExecutor(Executor):
             "client": self._take_via(self._take_client),
             "service": self._take_via(self._take_service),
         }
-        self.last_spin_ns = time.monotonic_ns()
+        self.last_spin_ns = time.monotonic_ns()  # messages alone do not move it
         # Set whenever anything in the ROS graph changed; who waits for it clears it.
         self.graph_changed = asyncio.Event()
 
@@ -147,6 +147,7 @@ class AsyncioExecutor(Executor):
         """
         if self._waiting or not self._alive():
             return
+        self.last_spin_ns = time.monotonic_ns()
         while self._ready:
             take, entity = self._ready.popleft()
             take(entity)
@@ -217,8 +218,8 @@ class AsyncioExecutor(Executor):
         try:
             self._ready.extend((self._takers[kind], entity) for kind, entity in wait_set.ready())
             self.spin_once()
-        except Exception as error:  # whatever it is, going on would be going on deaf
-            self._fail(ExecutorStoppedError(f"cannot wait for ROS: {error}"))
+        except Exception as exc:  # whatever it is, going on would be going on deaf
+            self._fail(ExecutorStoppedError(f"cannot wait for ROS: {exc}"))
 
     def _arrived(self) -> None:
         soon = time.monotonic_ns() - self._took_ns < SOON_S * 1e9
@@ -240,7 +241,7 @@ class AsyncioExecutor(Executor):
             if count == MAX_TAKES_PER_SUBSCRIPTION:
                 self._unread[subscription] = None  # it may hold more, after the others' turn
             takes += count
-        self._took_ns = self.last_spin_ns
+        self._took_ns = time.monotonic_ns()
         if self._unread or gather:
             self._loop.remove_reader(self._arrivals)
             delay_s = 0.0 if self._unread else GATHER_S
@@ -249,7 +250,6 @@ class AsyncioExecutor(Executor):
     def _alive(self) -> bool:
         if self._stopping or self._ended.done():
             return False
-        self.last_spin_ns = time.monotonic_ns()
         if not self._context.ok():
             self._fail(ExecutorStoppedError("the ROS context was shut down"))
             return False
