@@ -7,7 +7,6 @@ the message, nested, or a list of such, taken in turn; a header they leave out i
 Its arguments are the first such lines, and what ROS is told.
 """
 
-import contextlib
 import importlib
 import itertools
 import json
@@ -18,7 +17,7 @@ from typing import Any
 
 import rclpy
 from rclpy.clock import Clock, ClockType
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
@@ -102,12 +101,14 @@ def main() -> None:
 
     for line in remove_ros_args(sys.argv)[1:]:
         obey(f"open={line}")
+    stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: rclpy.try_shutdown())
+        signal.signal(number, lambda *_: stopping.set())
     threading.Thread(target=listen, daemon=True).start()
     print("ready", flush=True)
-    with contextlib.suppress(ExternalShutdownException):
-        executor.spin()
+    while not stopping.is_set():
+        executor.spin_once(timeout_sec=0.1)
+    rclpy.try_shutdown()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import signal
 import threading
 from collections.abc import AsyncIterator
 from typing import Any
@@ -229,3 +230,9 @@ async def test_shutdown_ends_its_thread_whatever_it_is_doing() -> None:
             for _ in range(turns):
                 await asyncio.sleep(0)
         assert not any(thread.name == "rcl-wait" for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_the_simulator_ends_in_order_when_told_to(number: signal.Signals) -> None:
+    async with publisher("--rate", "200", domain=fresh_domain()) as simulator:
+        assert await simulator.end(number) == 0

@@ -8,7 +8,6 @@ something changes.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import signal
 import sys
 import threading
@@ -16,7 +15,7 @@ from typing import Any
 
 import rclpy
 from geometry_msgs.msg import Point
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from rclpy.signals import SignalHandlerOptions
@@ -177,15 +176,15 @@ def main() -> None:
             if separator:
                 executor.create_task(node.say, topic, value)
 
-    def stop(*_: object) -> None:
-        rclpy.try_shutdown()
-
-    signal.signal(signal.SIGINT, stop)
-    signal.signal(signal.SIGTERM, stop)
+    # Shut down between two callbacks: in the midst of one, rclpy would raise whatever it meets.
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
     threading.Thread(target=read_commands, daemon=True).start()
     print("ready", flush=True)
-    with contextlib.suppress(ExternalShutdownException):
-        executor.spin()
+    while not stopping.is_set():
+        executor.spin_once(timeout_sec=0.2)
+    rclpy.try_shutdown()
 
 
 if __name__ == "__main__":
