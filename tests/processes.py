@@ -55,10 +55,10 @@ class Publisher:
         self.process.stdin.write(f"{topic}={value}\n".encode())
         await self.process.stdin.drain()
 
-    async def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+    async def end(self, number: signal.Signals = signal.SIGTERM, timeout_s: float = 20) -> int:
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(number)
-        return await asyncio.wait_for(self.process.wait(), 20)
+        return await asyncio.wait_for(self.process.wait(), timeout_s)
 
 
 @contextlib.asynccontextmanager
@@ -90,14 +90,14 @@ async def publisher(
                 assert line, f"the publisher ended with {await process.wait()}"
         yield started
     finally:
+        assert process.stdin is not None
+        process.stdin.close()
         if process.returncode is None:
             # A node that is killed leaves its shared memory behind, half a megabyte each time.
             try:
-                await started.end()
+                await started.end(timeout_s=3)
             except TimeoutError:
                 await started.end(signal.SIGKILL)
-        if process.stdin is not None:
-            process.stdin.close()
         await process.communicate()
 
 

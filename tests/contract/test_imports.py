@@ -43,7 +43,7 @@ def test_rclpy_is_imported_by_its_adapters_only() -> None:
     }
     allowed = {
         ("sources", "ros.py"), ("sources", "ros_executor.py"), ("sources", "ros_stream.py"),
-        ("sources", "ros_waitset.py"),
+        ("sources", "ros_waitset.py"), ("sources", "ros_arrivals.py"),
         ("tasks", "ros_service.py"), ("sim", "__main__.py"),
         ("vision_node", "node.py"), ("vision_node", "__main__.py"),
     }  # fmt: skip
