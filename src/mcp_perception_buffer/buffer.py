@@ -264,10 +264,10 @@ class _Stream:
             self._next_mark_ns = received_ns + RATE_MARK_NS
         elif len(marks) == 1:  # what was waiting for us says nothing about the rate
             marks[0] = received_ns, self.received
-        if self.received % RATE_MARKS == 0 and len(marks) > 1:
+        if self.received % RATE_MARKS == 0 and (rate_hz := self.rate_hz()):
             self._measured = min(self._measured + 1, USUAL_SAMPLES)
             usual = self.usual_hz or 0.0
-            self.usual_hz = usual + (self.rate_hz() - usual) / self._measured
+            self.usual_hz = usual + (rate_hz - usual) / self._measured
         head = cdr[4:12]  # the stamp, where a message begins with its header
         if head != self._head:
             self._head, self._head_since_ns, self._head_count = head, received_ns, 0
@@ -300,4 +300,5 @@ class _Stream:
         if len(self.marks) < 2:
             return 0.0
         (began_ns, before), (ended_ns, after) = self.marks[0], self.marks[-1]
-        return (after - before) * 1e9 / (ended_ns - began_ns)
+        lasted_ns = ended_ns - began_ns
+        return (after - before) * 1e9 / lasted_ns if lasted_ns >= RATE_MARK_NS else 0.0

@@ -22,6 +22,8 @@ from rclpy.context import Context  # noqa: E402
 from rclpy.node import Node  # noqa: E402
 from rclpy.signals import SignalHandlerOptions  # noqa: E402
 
+from mcp_perception_buffer.sources import ros_arrivals  # noqa: E402
+from mcp_perception_buffer.sources.ros_arrivals import _set_callback as set_callback  # noqa: E402
 from mcp_perception_buffer.sources.ros_executor import (  # noqa: E402
     MAX_TAKES_PER_TURN,
     AsyncioExecutor,
@@ -147,6 +149,7 @@ async def test_a_callback_that_raises_costs_nobody_else_anything(
 ) -> None:
     async with spinning() as ros:
         seen: list[Any] = []
+        mended: list[Any] = []
 
         def broken(_: Any) -> None:
             raise ValueError("a broken callback")
@@ -154,14 +157,23 @@ async def test_a_callback_that_raises_costs_nobody_else_anything(
         async def broken_later(_: Any) -> None:
             raise ValueError("a broken coroutine")
 
+        def broken_once(message: Any) -> None:
+            mended.append(message)
+            if len(mended) == 1:
+                raise ValueError("once")
+
         ros.node.create_subscription(Log, "/x", broken, 10)
         ros.node.create_subscription(Log, "/x", broken_later, 10)
+        ros.node.create_subscription(Log, "/x", broken_once, 10)
         ros.node.create_subscription(Log, "/x", seen.append, 10)
         sender = ros.node.create_publisher(Log, "/x", 10)
         sender.publish(Log())
         await eventually(lambda: seen)
-        sender.publish(Log())
-        await eventually(lambda: len(seen) == 2)
+        mended.clear()
+        for _ in range(5):  # in one go, so that some wait behind the one that fails
+            sender.publish(Log())
+        await eventually(lambda: len(seen) == 6)
+        await eventually(lambda: len(mended) == 5)
         assert "a broken callback" in capsys.readouterr().out
 
 
@@ -213,6 +225,33 @@ async def test_a_ping_goes_through_thread_and_loop() -> None:
             before = ros.executor.last_spin_ns
             ros.executor.ping()
             await eventually(lambda before=before: ros.executor.last_spin_ns > before)
+
+
+async def test_a_message_that_the_middleware_tells_nobody_of_is_found_at_the_next_ping() -> None:
+    async with spinning() as ros:
+        seen: list[Any] = []
+        subscription = ros.node.create_subscription(Log, "/x", seen.append, 10)
+        sender = ros.node.create_publisher(Log, "/x", 10)
+        sender.publish(Log())
+        await eventually(lambda: seen)
+        set_callback(subscription.handle.pointer, None, None)
+        sender.publish(Log())
+        ros.executor.ping()
+        await eventually(lambda: len(seen) == 2)
+
+
+async def test_subscriptions_that_share_a_descriptor_are_all_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ros_arrivals, "MAX_EVENTFDS", 2)
+    async with spinning() as ros:
+        seen: list[int] = []
+        for i in range(7):
+            ros.node.create_subscription(Log, f"/x_{i}", lambda _, i=i: seen.append(i), 10)
+        senders = [ros.node.create_publisher(Log, f"/x_{i}", 10) for i in range(7)]
+        for sender in senders:
+            sender.publish(Log())
+        await eventually(lambda: sorted(seen) == list(range(7)))
 
 
 async def test_a_context_shut_down_by_others_ends_it_with_the_reason() -> None:

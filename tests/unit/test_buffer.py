@@ -227,6 +227,19 @@ def test_messages_that_waited_and_are_taken_in_one_go_are_no_rate() -> None:
     assert only(scene).usual_hz == pytest.approx(20, rel=0.05)
 
 
+def test_a_group_over_the_edge_of_a_mark_is_no_rate() -> None:
+    scene = Scene(freshness_window_s=5.0)
+    rates = set()
+    for group in range(600):
+        scene.clock.advance(1 / 60 - 12 * 10e-6)
+        for _ in range(13):
+            scene.put(TEXT, stamped_string("x", sec=group))
+            scene.clock.advance(10e-6)
+            rates.add(only(scene).rate_hz)
+    assert max(rates) < 2 * 13 * 60
+    assert only(scene).usual_hz == pytest.approx(13 * 60, rel=0.1)
+
+
 @pytest.mark.parametrize("together", [1, 8, 50])
 def test_the_rate_is_right_however_messages_are_gathered(together: int) -> None:
     scene = Scene(freshness_window_s=5.0)

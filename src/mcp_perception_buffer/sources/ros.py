@@ -91,7 +91,8 @@ class RosSource(Source):
         self._ended = asyncio.Queue[str]()
         self._network: dict[str, str] = {}
         self._warned: set[Unsupported] = set()
-        self._wanted: list[str] = []
+        self._graph: list[str] = []
+        self._wanted: list[str] = []  # of these topics
 
     def find_definition(self, type_name: str) -> str:
         """See `installed_definition`."""
@@ -140,10 +141,10 @@ class RosSource(Source):
                 start_parameter_services=False,
                 enable_rosout=False,
             )
+            executor = self._executor = AsyncioExecutor(context=context)
         except Exception as error:  # rcl's own types, from bad arguments to an unreachable DDS
             context.try_shutdown()
             raise SourceUnavailableError(f"ROS could not be started: {error}") from error
-        executor = self._executor = AsyncioExecutor(context=context)
         executor.add_node(node)
         self._node = node
         self._network = _network(context)
@@ -206,7 +207,9 @@ class RosSource(Source):
                 took_ms = round((time.monotonic() - now) * 1e3, 3)
                 log.debug("graph_reconciled", streams=len(self._live), duration_ms=took_ms)
                 # What could not be subscribed to is tried again soon.
-                next_full = now + (self._reconcile_interval_s if complete else 0.0)
+                # After a change once more: its connections are made a moment later.
+                settled = complete and not moved
+                next_full = now + (self._reconcile_interval_s if settled else 0.0)
                 on_ready()
             await asyncio.sleep(RECONCILE_PAUSE_S)
             until = min(next_full, discovered_at) if self._buffer.discovering else next_full
@@ -218,18 +221,23 @@ class RosSource(Source):
     def _reconcile(self, node: Node, *, moved: bool) -> bool:
         """Make streams equal to what is published; False if one has to be tried again.
 
-        Where the graph has not `moved` since the last time, only what was not settled then is
-        looked at again.
+        Where the graph has not `moved` since the last time, publishers are only counted.
         """
-        if moved:
-            graph = sorted(topic for topic, _ in node.get_topic_names_and_types())
+        graph = sorted(topic for topic, _ in node.get_topic_names_and_types())
+        if graph != self._graph:
+            self._graph = graph
             self._wanted = [t for t in graph if self._topics.classify(t, "") is not None]
         complete = True
         unsupported: list[Unsupported] = []
         published: set[str] = set()
         for topic in self._wanted:
             settled = self._settled.pop(topic, None)
-            gids = _publisher_gids(node, topic) if moved or settled is None else settled
+            # `node.count_publishers` would expand a name that is complete already.
+            count = node.handle.get_count_publishers(topic)
+            if moved or settled is None or count != len(settled):
+                gids = _publisher_gids(node, topic)
+            else:
+                gids = settled
             if not gids:
                 continue  # only subscribers, perhaps we ourselves
             published.add(topic)

@@ -66,6 +66,11 @@ class Arrivals:
         """Return those that may have messages since the last call."""
         return [found for fd, _ in self._epoll.poll(0) for found in self._followed[fd]]
 
+    def nudge(self) -> None:
+        """Let `ready` tell all of them, so that no call which a middleware leaves out is missed."""
+        for fd in self._followed:
+            os.eventfd_write(fd, 1)
+
     def close(self) -> None:
         """Follow none any more, and let go of their handles; idempotent."""
         self.follow(())
@@ -73,19 +78,32 @@ class Arrivals:
 
     def _begin(self, subscription: Subscription[Any], held: contextlib.ExitStack) -> None:
         held.enter_context(subscription.handle)
-        if len(self._followed) < MAX_EVENTFDS:
-            fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
-            self._followed[fd] = []
-        else:
-            fd = min(self._followed, key=lambda fd: len(self._followed[fd]))
+        fd = self._descriptor()
         self._followed[fd].append(subscription)
         held.callback(self._end, subscription, fd)
         pointer = subscription.handle.pointer
         if _set_callback(pointer, _eventfd_write, fd):
-            raise NotImplementedError("this RMW_IMPLEMENTATION does not tell when a message comes")
+            raise NotImplementedError(
+                "this RMW_IMPLEMENTATION does not tell when a message comes; take another, such as"
+                " rmw_fastrtps_cpp"
+            )
         # Once this has returned, no call is under way any more.
         held.callback(_set_callback, pointer, None, None)
+        os.eventfd_write(fd, 1)  # for what came while the callback was being set
+
+    def _descriptor(self) -> int:
+        """Return an eventfd: a new one, or where that would be one too many, the least shared."""
+        if len(self._followed) < MAX_EVENTFDS:
+            with contextlib.ExitStack() as made, contextlib.suppress(OSError):
+                fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+                made.callback(os.close, fd)
+                self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
+                made.pop_all()
+                self._followed[fd] = []
+                return fd
+        if not self._followed:
+            raise OSError("no file descriptor is left to follow a subscription with")
+        return min(self._followed, key=lambda fd: len(self._followed[fd]))
 
     def _end(self, subscription: Subscription[Any], fd: int) -> None:
         self._followed[fd].remove(subscription)

@@ -115,8 +115,12 @@ class AsyncioExecutor(Executor):
         super().wake()
 
     def ping(self) -> None:
-        """Send one empty wake through thread and loop, which moves `last_spin_ns`."""
+        """Send one empty wake through thread and loop, which moves `last_spin_ns`.
+
+        Messages that nobody told of are found, too.
+        """
         super().wake()
+        self._arrivals.nudge()
 
     async def call(self, client: Client[Any, Any], request: Any, *, timeout_s: float) -> Any:
         """Call a service and return its response.
@@ -227,8 +231,13 @@ class AsyncioExecutor(Executor):
 
     def _take_messages(self, gather: bool) -> None:
         """Take what has arrived. While messages `gather`, none of them wakes the loop."""
-        if not self._alive():
-            return
+        try:
+            if self._alive():
+                self._take_some(gather)
+        except Exception as exc:  # as in `_woken`
+            self._fail(ExecutorStoppedError(f"cannot take messages: {exc}"))
+
+    def _take_some(self, gather: bool) -> None:
         self._unread.update(dict.fromkeys(self._arrivals.ready()))
         if not self._unread:
             self._loop.add_reader(self._arrivals, self._arrived)
@@ -272,16 +281,20 @@ class AsyncioExecutor(Executor):
                     if taken is None:
                         break
                     takes += 1
-                    result = callback(*taken) if with_info else callback(taken[0])
+                    try:
+                        result = callback(*taken) if with_info else callback(taken[0])
+                    except Exception:
+                        log.exception("callback_failed", topic=subscription.topic_name)
+                        continue
                     if result is not None and asyncio.iscoroutine(result):
                         self._start(result)
         except InvalidHandle:
             pass  # destroyed by a callback of this very turn
         except Exception:
-            log.exception("callback_failed", topic=subscription.topic_name)
+            log.exception("take_failed", type=msg_type.__name__)
         return takes
 
-    def _note_graph_change(self, node: Node) -> None:
+    def _note_graph_change(self, _: Node) -> None:
         self.graph_changed.set()
 
     def _take_via(self, take: Callable[[Any], Any]) -> Callable[[Any], None]:

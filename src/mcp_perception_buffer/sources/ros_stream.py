@@ -128,8 +128,8 @@ class RosStream:
         """
         volatile = self.request.durability != LATCHED.durability
         if volatile and not self._heard and self._latched_until is None:
-            self._latched_until = time.monotonic() + LATCHED_WAIT_S
             self._latched = self._subscribe(LATCHED, self._take_latched)
+            self._latched_until = time.monotonic() + LATCHED_WAIT_S
 
     def update(self) -> None:
         """Tell the buffer how the subscription stands with its publishers."""
