@@ -5,6 +5,7 @@ from rich.console import Console
 
 from mcp_perception_buffer.doctor import doctor
 from mcp_perception_buffer.errors import SourceUnavailableError, UnknownSkillError
+from mcp_perception_buffer.model import State
 from processes import fresh_domain, publisher, service
 from support import eventually
 
@@ -23,7 +24,9 @@ async def test_it_shows_every_skill_and_says_whether_all_is_well(
         assert not await doctor(url, None, screen)
         assert "No skill has published anything yet" in screen.export_text()
         async with publisher("--camera-topic", "", domain=domain) as vision:
-            await eventually(lambda: len(running.buffer.snapshot().streams) == 5)
+            await eventually(
+                lambda: [v.state for v in running.buffer.snapshot().streams] == [State.FRESH] * 5
+            )
             assert await eventually(lambda: doctor(url, None, screen))
             shown = " ".join(screen.export_text().split())
             assert "find_object" in shown
