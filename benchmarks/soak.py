@@ -30,8 +30,13 @@ COLUMNS = (
 )
 
 
-async def run(seconds: float, note: Callable[[str], None], *args: object) -> list[dict[str, Any]]:
-    """Return one line a second; every stream is watched and the scene is asked for."""
+async def run(
+    seconds: float,
+    note: Callable[[str], None],
+    *args: object,
+    keep: Callable[[dict[str, Any]], object] = lambda _: None,
+) -> list[dict[str, Any]]:
+    """Return one line a second, kept at once; every stream is watched, the scene is asked for."""
     domain = fresh_domain()
     load = ("--topics", TOPICS, "--rate", RATE_HZ)
     lines: list[dict[str, Any]] = []
@@ -61,6 +66,7 @@ async def run(seconds: float, note: Callable[[str], None], *args: object) -> lis
                 }
             )
             at, last = now, counts
+            keep(lines[-1])
             note(f"{lines[-1]['t_s']:.0f} s of {seconds:.0f}, {counts['rss_mib']:.1f} MiB")
     return lines
 
@@ -144,11 +150,10 @@ def main() -> int:
         print(f"\r{text}  ", end="", file=sys.stderr, flush=True)
 
     args = ("--uvloop",) if options.uvloop else ()
-    lines = asyncio.run(run(options.minutes * 60, note, *args))
-    with options.out.with_suffix(".csv").open("w", newline="") as file:
+    with options.out.with_suffix(".csv").open("w", newline="", buffering=1) as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
-        writer.writerows(lines)
+        lines = asyncio.run(run(options.minutes * 60, note, *args, keep=writer.writerow))
     found = verdict(lines)
     options.out.with_suffix(".json").write_text(json.dumps(found, indent=1))
     print("\n" + json.dumps(found, indent=1))
