@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pydantic_core
 from mcp.server.mcpserver import MCPServer
@@ -107,9 +107,9 @@ def create_mcp(
         "that can fetch it. Never the image itself.",
         annotations=READ_ONLY,
     )
-    async def get_overlay_ref(skill: str) -> OverlayResult:
+    async def get_overlay_ref(skill: str) -> Annotated[CallToolResult, OverlayResult]:
         with _told_to_the_caller():
-            return render.overlay_ref(buffer.snapshot(), skill)
+            return _answer(render.overlay_ref(buffer.snapshot(), skill))
 
     @mcp.tool(
         title="State of all watches",
@@ -118,8 +118,8 @@ def create_mcp(
         "Ask this after you were away, to catch up with events you may have missed.",
         annotations=READ_ONLY,
     )
-    async def get_watch_state() -> WatchStateResult:
-        return cast("WatchStateResult", asdict(watcher.views()))
+    async def get_watch_state() -> Annotated[CallToolResult, WatchStateResult]:
+        return _answer(asdict(watcher.views()))
 
     @mcp.tool(
         title="Why is there no data?",
@@ -128,9 +128,9 @@ def create_mcp(
         "rate, the network, the receiver of events. Ask this when something is stale or missing.",
         annotations=READ_ONLY,
     )
-    async def diagnose(skill: str) -> DiagnosisResult:
+    async def diagnose(skill: str) -> Annotated[CallToolResult, DiagnosisResult]:
         with _told_to_the_caller():
-            return explain(buffer.snapshot(), skill, surroundings(), time.time())
+            return _answer(explain(buffer.snapshot(), skill, surroundings(), time.time()))
 
     return mcp
 

@@ -161,7 +161,7 @@ class Watcher:
             predicate=one_line(task.watch),
             state="invalid" if entry.watch is None else _WORDS[truth],
             reason=reason,
-            age_s=None if since_ns is None else max(0, now_ns - since_ns) / 1e9,
+            age_s=None if since_ns is None else round(max(0, now_ns - since_ns) / 1e9, 3),
             last_seq=(entry.watch.memory.seq or None) if entry.watch else None,
             delivery=lane.fate,
             delivery_reason=lane.reason,
