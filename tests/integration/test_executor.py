@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import gc
 import signal
 import threading
+import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -22,6 +24,9 @@ from rclpy.context import Context  # noqa: E402
 from rclpy.node import Node  # noqa: E402
 from rclpy.signals import SignalHandlerOptions  # noqa: E402
 
+from mcp_perception_buffer.buffer import Buffer  # noqa: E402
+from mcp_perception_buffer.decode import Decoder  # noqa: E402
+from mcp_perception_buffer.model import Kind, StreamInfo  # noqa: E402
 from mcp_perception_buffer.sources import ros_arrivals  # noqa: E402
 from mcp_perception_buffer.sources.ros_arrivals import _set_callback as set_callback  # noqa: E402
 from mcp_perception_buffer.sources.ros_executor import (  # noqa: E402
@@ -29,6 +34,8 @@ from mcp_perception_buffer.sources.ros_executor import (  # noqa: E402
     AsyncioExecutor,
     ExecutorStoppedError,
 )
+from mcp_perception_buffer.sources.ros_stream import LATCHED, RosStream  # noqa: E402
+from mcp_perception_buffer.sources.ros_types import installed_definition  # noqa: E402
 
 
 class Spinning:
@@ -121,6 +128,30 @@ async def test_entities_come_and_go_while_messages_flow() -> None:
             ros.node.destroy_subscription(short_lived)
             ros.node.destroy_timer(timer)
         await eventually(lambda: len(steady) >= 90)
+        assert not ros.task.done()
+
+
+async def test_streams_that_ended_leave_no_object_behind() -> None:
+    info = StreamInfo("/vision/a/text", "a", "text", Kind.SEMANTIC, "std_msgs/msg/String")
+
+    def dead_references() -> int:
+        gc.collect()
+        return sum(type(o) is weakref.ref and o() is None for o in gc.get_objects())
+
+    async with spinning() as ros:
+        buffer = Buffer(Decoder(installed_definition).decode)
+        buffer.open(info)
+
+        def spawn(coroutine: Any, name: str) -> asyncio.Task[None]:
+            return asyncio.create_task(coroutine, name=name)
+
+        before = dead_references()
+        for _ in range(100):
+            stream = RosStream(ros.node, buffer, info, LATCHED, spawn)
+            await asyncio.sleep(0)
+            stream.close()
+            await asyncio.gather(stream.consumer, return_exceptions=True)
+        await eventually(lambda: dead_references() < before + 50)
         assert not ros.task.done()
 
 

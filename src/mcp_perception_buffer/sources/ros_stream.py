@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
+from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from rclpy.event_handler import (
     QoSSubscriptionEventType,
     SubscriptionEventCallbacks,
@@ -165,6 +166,8 @@ class RosStream:
             callback,
             request.profile(QOS_DEPTH[self.info.kind]),
             raw=True,
+            # One of its own: the node's would keep a reference to it for ever.
+            callback_group=MutuallyExclusiveCallbackGroup(),
             event_callbacks=SubscriptionEventCallbacks(use_default_callbacks=False),
         )
 
