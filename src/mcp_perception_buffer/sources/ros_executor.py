@@ -36,9 +36,10 @@ MAX_TAKES_PER_TURN = 64
 # One stream's burst, so that a fast publisher cannot hold back the others of the same wake.
 MAX_TAKES_PER_SUBSCRIPTION = 16
 # A wake of the loop costs as much as taking several messages. So when one comes this soon after
-# the last, they gather for a while between two looks.
+# the last, they gather for a while between two looks, for as long as each look finds a few.
 SOON_S = 0.002
 GATHER_S = 0.004
+WORTH_GATHERING = 3
 
 
 class ExecutorStoppedError(RuntimeError):
@@ -69,6 +70,7 @@ class AsyncioExecutor(Executor):
         self._arrivals = Arrivals()
         self._unread: dict[Subscription[Any], None] = {}  # an ordered set
         self._took_ns = 0
+        self._gathering = False
         self._next_take: asyncio.Handle | None = None
         self._ready: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._background: set[asyncio.Task[None]] = set()
@@ -227,21 +229,18 @@ class AsyncioExecutor(Executor):
 
     def _arrived(self) -> None:
         soon = time.monotonic_ns() - self._took_ns < SOON_S * 1e9
-        self._take_messages(gather=soon)
+        self._take_messages(1 if soon else MAX_TAKES_PER_TURN)
 
-    def _take_messages(self, gather: bool) -> None:
-        """Take what has arrived. While messages `gather`, none of them wakes the loop."""
+    def _take_messages(self, enough: int) -> None:
+        """Take what has arrived; were it `enough`, more gathers now and does not wake the loop."""
         try:
             if self._alive():
-                self._take_some(gather)
+                self._take_some(enough)
         except Exception as exc:  # as in `_woken`
             self._fail(ExecutorStoppedError(f"cannot take messages: {exc}"))
 
-    def _take_some(self, gather: bool) -> None:
+    def _take_some(self, enough: int) -> None:
         self._unread.update(dict.fromkeys(self._arrivals.ready()))
-        if not self._unread:
-            self._loop.add_reader(self._arrivals, self._arrived)
-            return
         takes = 0
         while self._unread and takes < MAX_TAKES_PER_TURN:
             subscription = next(iter(self._unread))
@@ -251,10 +250,16 @@ class AsyncioExecutor(Executor):
                 self._unread[subscription] = None  # it may hold more, after the others' turn
             takes += count
         self._took_ns = time.monotonic_ns()
-        if self._unread or gather:
-            self._loop.remove_reader(self._arrivals)
+        gather = takes >= enough or bool(self._unread)
+        if gather:
             delay_s = 0.0 if self._unread else GATHER_S
-            self._next_take = self._loop.call_later(delay_s, self._take_messages, True)
+            self._next_take = self._loop.call_later(delay_s, self._take_messages, WORTH_GATHERING)
+        if gather is not self._gathering:
+            self._gathering = gather
+            if gather:
+                self._loop.remove_reader(self._arrivals)
+            else:
+                self._loop.add_reader(self._arrivals, self._arrived)
 
     def _alive(self) -> bool:
         if self._stopping or self._ended.done():
