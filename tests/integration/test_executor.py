@@ -258,7 +258,7 @@ async def test_a_ping_goes_through_thread_and_loop() -> None:
             await eventually(lambda before=before: ros.executor.last_spin_ns > before)
 
 
-async def test_a_message_that_the_middleware_tells_nobody_of_is_found_at_the_next_ping() -> None:
+async def test_a_message_that_the_middleware_tells_nobody_of_is_found_by_a_nudge() -> None:
     async with spinning() as ros:
         seen: list[Any] = []
         subscription = ros.node.create_subscription(Log, "/x", seen.append, 10)
@@ -267,7 +267,7 @@ async def test_a_message_that_the_middleware_tells_nobody_of_is_found_at_the_nex
         await eventually(lambda: seen)
         set_callback(subscription.handle.pointer, None, None)
         sender.publish(Log())
-        ros.executor.ping()
+        ros.executor.nudge()
         await eventually(lambda: len(seen) == 2)
 
 

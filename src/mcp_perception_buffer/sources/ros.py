@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import time
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,7 @@ RECONCILE_PAUSE_S = 0.1
 # How long after start-up a graph query may still miss what is there.
 DISCOVERY_S = 3.0
 HEARTBEAT_INTERVAL_S = 1.0
+BEATS_PER_NUDGE = 10
 
 
 class PartEndedError(RuntimeError):
@@ -181,8 +183,10 @@ class RosSource(Source):
         raise PartEndedError(f"{await self._ended.get()} ended")
 
     async def _beat(self, executor: AsyncioExecutor) -> None:
-        while True:
+        for beat in itertools.count(1):
             executor.ping()
+            if beat % BEATS_PER_NUDGE == 0:
+                executor.nudge()
             await asyncio.sleep(HEARTBEAT_INTERVAL_S)
 
     async def _follow_graph(

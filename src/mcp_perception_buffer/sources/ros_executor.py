@@ -117,11 +117,11 @@ class AsyncioExecutor(Executor):
         super().wake()
 
     def ping(self) -> None:
-        """Send one empty wake through thread and loop, which moves `last_spin_ns`.
-
-        Messages that nobody told of are found, too.
-        """
+        """Send one empty wake through thread and loop, which moves `last_spin_ns`."""
         super().wake()
+
+    def nudge(self) -> None:
+        """Look into every subscription for messages that the middleware told nobody of."""
         self._arrivals.nudge()
 
     async def call(self, client: Client[Any, Any], request: Any, *, timeout_s: float) -> Any:
