@@ -89,10 +89,8 @@ class Load:
 
     def once(self) -> None:
         """Publish one message on each topic."""
-        for publisher in self._publishers:
-            stamp(self._cdr)
-            publisher.publish(bytes(self._cdr))
-            self.sent += 1
+        for index in range(len(self._publishers)):
+            self.one(index)
 
     def one(self, index: int) -> None:
         """Publish one message on one of the topics."""

@@ -199,12 +199,12 @@ class RosSource(Source):
             self._buffer.open(camera, publishers=0)
         changed = executor.graph_changed
         changed.set()
-        next_full, discovered_at = started, started + DISCOVERY_S
+        due, discovered_at = started, started + DISCOVERY_S
         while True:
             now = time.monotonic()
             self._buffer.discovering = now < discovered_at
-            if changed.is_set() or now >= next_full:
-                moved = changed.is_set()
+            moved = changed.is_set()
+            if moved or now >= due:
                 changed.clear()
                 complete = self._reconcile(node, moved=moved)
                 self._buffer.expire()
@@ -213,10 +213,10 @@ class RosSource(Source):
                 # What could not be subscribed to is tried again soon.
                 # After a change once more: its connections are made a moment later.
                 settled = complete and not moved
-                next_full = now + (self._reconcile_interval_s if settled else 0.0)
+                due = now + (self._reconcile_interval_s if settled else 0.0)
                 on_ready()
             await asyncio.sleep(RECONCILE_PAUSE_S)
-            until = min(next_full, discovered_at) if self._buffer.discovering else next_full
+            until = min(due, discovered_at) if self._buffer.discovering else due
             with contextlib.suppress(TimeoutError):
                 # Not `wait_for`, which on Python 3.11 may swallow a cancellation.
                 async with asyncio.timeout(until - time.monotonic()):
@@ -236,12 +236,10 @@ class RosSource(Source):
         published: set[str] = set()
         for topic in self._wanted:
             settled = self._settled.pop(topic, None)
+            gids = settled
             # `node.count_publishers` would expand a name that is complete already.
-            count = node.handle.get_count_publishers(topic)
-            if moved or settled is None or count != len(settled):
+            if moved or gids is None or node.handle.get_count_publishers(topic) != len(gids):
                 gids = _publisher_gids(node, topic)
-            else:
-                gids = settled
             if not gids:
                 continue  # only subscribers, perhaps we ourselves
             published.add(topic)
