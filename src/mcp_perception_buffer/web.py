@@ -184,7 +184,8 @@ async def serve_http(
 
     def fail() -> None:
         nonlocal failed
-        failed = http.should_exit = True
+        failed = True
+        http.stop()
 
     app = make_app(settings, fail)
     http = _Server(
@@ -200,7 +201,7 @@ async def serve_http(
     assert task is not None
 
     def stop() -> None:
-        http.should_exit = True
+        http.stop()
         if not http.started:
             task.cancel()
 
@@ -220,7 +221,24 @@ async def serve_http(
 
 
 class _Server(uvicorn.Server):
-    """Leaves the signals alone: uvicorn would raise them again before the lifespan has ended."""
+    """Leaves the signals alone: uvicorn would raise them again before the lifespan has ended.
+
+    It also sleeps until it is told to stop, where uvicorn would look ten times a second.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._told = asyncio.Event()
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._told.set()
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):  # which renews the Date header
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._told.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
