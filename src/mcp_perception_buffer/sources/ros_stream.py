@@ -105,7 +105,7 @@ class RosStream:
         self._qos = str(request)
         self._ingest = Ingest(info, buffer)
         self._numbers: dict[bytes, int] = {}
-        self._matched = 0
+        self._matched: int | None = None  # not asked yet
         known = buffer.view(info.topic)
         self._heard = known is not None and known.received > 0
         self._latched: Subscription[Any] | None = None
@@ -137,13 +137,16 @@ class RosStream:
         if self._latched is not None and time.monotonic() > (self._latched_until or 0.0):
             self._node.destroy_subscription(self._latched)
             self._latched = None
+        matched = self._subscription.get_publisher_count()
+        event = None
         if self._incompatible is not None:
             with self._incompatible:
                 event = self._incompatible.take_event()
-            if event is not None and event.total_count_change:
-                self._mismatch = qos_policy_name_from_kind(event.last_policy_kind).lower()
-                log.warning("qos_incompatible", topic=self.info.topic, policy=self._mismatch)
-        matched = self._subscription.get_publisher_count()
+        if event is not None and event.total_count_change:
+            self._mismatch = qos_policy_name_from_kind(event.last_policy_kind).lower()
+            log.warning("qos_incompatible", topic=self.info.topic, policy=self._mismatch)
+        elif matched == self._matched:
+            return
         if matched != self._matched:
             self._matched = matched
             self._numbers.pop(b"", None)
