@@ -161,8 +161,8 @@ class Buffer:
         """Return all streams as they are now."""
         self.expire()
         now = self._clock_ns()
-        views = tuple(self._view(self._streams[topic], now) for topic in sorted(self._streams))
-        return Snapshot(self.freshness_window_s, self.discovering, views, self.unsupported)
+        views = [self._view(self._streams[topic], now) for topic in sorted(self._streams)]
+        return Snapshot(self.freshness_window_s, self.discovering, tuple(views), self.unsupported)
 
     def _view(self, stream: _Stream, now: int) -> StreamView:
         entry = self._newest(stream)
@@ -178,22 +178,23 @@ class Buffer:
             state = State.NEVER
         else:
             state = State.FRESH if fresh and not frozen else State.STALE
+        # By position, in the order of its fields: by name it takes twice as long.
         return StreamView(
-            info=stream.info,
-            state=state,
-            publishers=stream.publishers,
-            observation=entry.observation if entry else None,
-            age_s=age_ns / 1e9 if age_ns is not None else None,
-            rate_hz=stream.rate_hz() if fresh else 0.0,
-            received=stream.received,
-            dropped=stream.dropped,
-            undecodable=stream.undecodable,
-            last_error=stream.last_error,
-            frozen=frozen and stream.publishers > 0,
-            silent_s=max(0, now - stream.last_ns) / 1e9,
-            usual_hz=stream.usual_hz,
-            lost=stream.lost,
-            link=stream.link,
+            stream.info,
+            state,
+            stream.publishers,
+            entry.observation if entry else None,
+            age_ns / 1e9 if age_ns is not None else None,
+            stream.rate_hz() if fresh else 0.0,
+            stream.received,
+            stream.dropped,
+            stream.undecodable,
+            stream.last_error,
+            frozen and stream.publishers > 0,
+            max(0, now - stream.last_ns) / 1e9,
+            stream.usual_hz,
+            stream.lost,
+            stream.link,
         )
 
     def _newest(self, stream: _Stream) -> _Entry | None:

@@ -87,8 +87,8 @@ class Observation:
     frame_id: str | None = None
     value: JsonValue = None
     detections: tuple[Detection, ...] = ()  # by falling score
-    # What was made of it; see `wording.once_per_message`.
-    rendered: dict[object, object] = field(default_factory=dict, repr=False)
+    # What it was put into words as; see `wording.tell`.
+    told: dict[object, object] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from mcp_perception_buffer.errors import UnknownSkillError
 from mcp_perception_buffer.findings import note
 from mcp_perception_buffer.model import Kind, Observation, Snapshot, State, StreamView
-from mcp_perception_buffer.wording import (
-    RANKS,
-    RenderLimits,
-    Skill,
-    once_per_message,
-    scene_text,
-    summarise,
-)
+from mcp_perception_buffer.wording import BEST_FIRST, RenderLimits, Skill, scene_text, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from mcp_perception_buffer.results import (
         CameraResult,
         DetectionResult,
@@ -38,7 +29,7 @@ if TYPE_CHECKING:
 def scene(snapshot: Snapshot, limits: RenderLimits, generated_at: str) -> SceneResult:
     """Render all skills; `generated_at` is the wall clock's ISO 8601 time."""
     skills = _by_importance(snapshot)
-    camera = _only(snapshot.streams, Kind.CAMERA)
+    camera = next((view for view in snapshot.streams if view.info.kind is Kind.CAMERA), None)
     return {
         "text": scene_text(snapshot, skills, camera, limits),
         "generated_at": generated_at,
@@ -55,11 +46,11 @@ def latest(snapshot: Snapshot, skill: str) -> LatestResult:
         UnknownSkillError: no stream belongs to `skill`; its text names the skills there are.
     """
     found = _find_skill(snapshot, skill)
-    view = _only(found.views, Kind.DETECTIONS)
+    view = found.detections
     seen = view.observation if view else None
     return {
         "skill": skill,
-        "state": found.state,
+        "state": _plain(found.state),
         "topic": view.info.topic if view else None,
         "stamp": _stamp(seen),
         "frame_id": seen.frame_id if seen else None,
@@ -114,7 +105,7 @@ def _stream(view: StreamView, freshness_window_s: float) -> StreamResult:
         "skill": view.info.skill,
         "kind": view.info.kind,
         "type": view.info.type,
-        "state": view.state,
+        "state": _plain(view.state),
         "frozen": view.frozen,
         "last_update_age_s": _age(view),
         "rate_hz": round(view.rate_hz, 2),
@@ -135,15 +126,7 @@ def _by_importance(snapshot: Snapshot) -> list[Skill]:
         if view.info.kind is not Kind.CAMERA:
             grouped.setdefault(view.info.skill, []).append(view)
     skills = [Skill.of(name, views) for name, views in sorted(grouped.items())]
-    return sorted(skills, key=lambda skill: (RANKS[skill.state], not _sees(skill)))
-
-
-def _sees(skill: Skill) -> bool:
-    for view in skill.views:
-        seen = view.observation
-        if seen is not None and (seen.detections or seen.value):
-            return True
-    return False
+    return sorted(skills, key=lambda skill: (BEST_FIRST.index(skill.state), not skill.sees))
 
 
 def _find_skill(snapshot: Snapshot, skill: str) -> Skill:
@@ -172,13 +155,6 @@ def _known(snapshot: Snapshot, kind: Kind | None = None) -> str:
     return f"{what}: none, nothing is being published."
 
 
-def _only(views: Sequence[StreamView], kind: Kind) -> StreamView | None:
-    for view in views:
-        if view.info.kind is kind:
-            return view
-    return None
-
-
 def _age(view: StreamView) -> float | None:
     return None if view.age_s is None else round(view.age_s, 3)
 
@@ -191,11 +167,16 @@ def _stamp(observation: Observation | None) -> StampResult | None:
 
 def _skill(skill: Skill, limits: RenderLimits) -> SkillResult:
     return {
-        "state": skill.state,
+        "state": _plain(skill.state),
         "outputs": _outputs(skill),
-        "detections": _detections(_only(skill.views, Kind.DETECTIONS), limits),
+        "detections": _detections(skill.detections, limits),
         "overlay_ref": _overlay_ref(skill),
     }
+
+
+def _plain(state: State) -> State:
+    """Return it as a plain string, which is written to JSON ten times faster."""
+    return cast("State", state.value)
 
 
 def _outputs(skill: Skill) -> dict[str, OutputResult]:
@@ -206,8 +187,8 @@ def _outputs(skill: Skill) -> dict[str, OutputResult]:
             "stale": view.state is not State.FRESH,
             "stamp": _stamp(view.observation),
         }
-        for view in skill.views
-        if view.info.kind is Kind.SEMANTIC and view.observation is not None
+        for view in skill.outputs
+        if view.observation is not None
     }
 
 
@@ -215,24 +196,20 @@ def _detections(view: StreamView | None, limits: RenderLimits) -> DetectionsResu
     if view is None or view.observation is None:
         return None
     seen = view.observation
+    told = tell(seen, view.info, limits)
+    stamp = _stamp(seen)
     return {
         "count": len(seen.detections),
-        "summary": summarise(seen, limits),
+        "summary": told.summary,
         "age_s": _age(view) or 0.0,
         "stale": view.state is not State.FRESH,
-        "stamp": _stamp(seen),
-        "mask_ref": _mask_ref(seen, view.info.topic),
+        "stamp": stamp,
+        "mask_ref": {"topic": view.info.topic, "stamp": stamp} if told.masked else None,
     }
 
 
-@once_per_message
-def _mask_ref(observation: Observation, topic: str) -> RefResult | None:
-    masked = any(detection.has_mask for detection in observation.detections)
-    return {"topic": topic, "stamp": _stamp(observation)} if masked else None
-
-
 def _overlay_ref(skill: Skill) -> OverlayResult | None:
-    view = _only(skill.views, Kind.OVERLAY)
+    view = skill.overlay
     if view is None or view.observation is None:
         return None
     return {
@@ -248,7 +225,6 @@ def _camera(view: StreamView) -> CameraResult:
     return {"topic": view.info.topic, "alive": alive, "age_s": _age(view)}
 
 
-@once_per_message
 def _detections_json(observation: Observation, topic: str) -> list[DetectionResult]:
     ref: RefResult = {"topic": topic, "stamp": _stamp(observation)}
     return [

@@ -52,7 +52,7 @@ class TopicFilter:
             if not self._include_hidden and "/_" in topic:
                 return None
             kind = _KINDS.get(output, Kind.SEMANTIC)
-            name = skill if index == 0 else f"{prefix.lstrip('/')}{skill}"
+            name = skill if index == 0 else f"{prefix.lstrip('/') or '/'}{skill}"
             return StreamInfo(topic, name, output, kind, type_name)
         return None
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from functools import lru_cache, wraps
-from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from mcp_perception_buffer.model import (
     Detection,
@@ -22,10 +22,7 @@ from mcp_perception_buffer.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-P = ParamSpec("P")
-R = TypeVar("R")
+    from collections.abc import Iterable, Sequence
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # a key of caches, cheap to hash
@@ -38,28 +35,41 @@ class RenderLimits:
     max_value_chars: int = 300
 
 
-RANKS = {state: rank for rank, state in enumerate(State)}  # the best one first
+BEST_FIRST = tuple(State)
 
 _PLAIN_LABEL = re.compile(r"\w[\w ./+-]{0,31}")
 
 
-def once_per_message(
-    render: Callable[Concatenate[Observation, P], R],
-) -> Callable[Concatenate[Observation, P], R]:
-    """Keep what `render` made of an observation for exactly as long as that observation lives."""
+class Told(NamedTuple):
+    """A message in words: its line without the age, and of detections what they amount to."""
 
-    @wraps(render)
-    def rendered(observation: Observation, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        key = (render, *args)
-        known = observation.rendered
-        if key not in known:
-            known[key] = render(observation, *args, **kwargs)
-        return cast("R", known[key])
-
-    return rendered
+    line: str
+    summary: str = ""
+    masked: bool = False
 
 
-@once_per_message
+def tell(seen: Observation, info: StreamInfo, limits: RenderLimits) -> Told:
+    """Return a message in words, kept for exactly as long as that message lives."""
+    told = seen.told.get(limits)
+    if told is None:
+        told = seen.told[limits] = _tell(seen, info, limits)
+    return cast("Told", told)
+
+
+def _tell(seen: Observation, info: StreamInfo, limits: RenderLimits) -> Told:
+    if info.kind is Kind.DETECTIONS:
+        if not seen.detections:
+            return Told("looked, saw nothing")
+        count, summary = len(seen.detections), summarise(seen, limits)
+        line = f"{count} detection{'s' if count > 1 else ''}: {summary}"
+        return Told(line, summary, any(detection.has_mask for detection in seen.detections))
+    text = json.dumps(seen.value, ensure_ascii=False)
+    more = len(text) - limits.max_value_chars
+    if more > 0:
+        text = f"{text[: limits.max_value_chars]}… ({more} characters more)"
+    return Told(f"{info.output}: {text}")
+
+
 def summarise(observation: Observation, limits: RenderLimits) -> str:
     """Return one line on all detections, best first; what is left out is counted."""
     shown = [
@@ -92,17 +102,52 @@ def _name(label: str) -> str:
 
 
 class Skill(NamedTuple):
-    """A skill's streams, by topic, and what they are worth together."""
+    """A skill's streams, and what they are worth together."""
 
     name: str
     state: State
-    views: Sequence[StreamView]
+    detections: StreamView | None
+    outputs: Sequence[StreamView]  # the semantic ones, by topic
+    overlay: StreamView | None
 
     @classmethod
-    def of(cls, name: str, views: Sequence[StreamView]) -> Skill:
+    def of(cls, name: str, views: Iterable[StreamView]) -> Skill:
         """Give it the best state among its values; a fresh picture of nothing is no value."""
-        states = [view.state for view in views if view.info.kind is not Kind.OVERLAY]
-        return cls(name, min(states or [v.state for v in views], key=RANKS.__getitem__), views)
+        detections = overlay = None
+        outputs: list[StreamView] = []
+        states: list[State] = []
+        for view in views:
+            kind = view.info.kind
+            if kind is Kind.OVERLAY:
+                overlay = view
+                continue
+            if kind is Kind.DETECTIONS:
+                detections = view
+            else:
+                outputs.append(view)
+            states.append(view.state)
+        if not states and overlay:
+            states.append(overlay.state)
+        return cls(name, min(states, key=BEST_FIRST.index), detections, outputs, overlay)
+
+    @property
+    def values(self) -> Sequence[StreamView]:
+        """What it says, detections last."""
+        return [*self.outputs, self.detections] if self.detections else self.outputs
+
+    @property
+    def sees(self) -> bool:
+        """Whether anything but emptiness is among its values."""
+        for view in self.values:
+            seen = view.observation
+            if seen is not None and (seen.detections or seen.value):
+                return True
+        return False
+
+    @property
+    def frozen(self) -> bool:
+        """Whether one of its streams is."""
+        return any(view.frozen for view in (*self.values, self.overlay) if view)
 
 
 def scene_text(
@@ -166,45 +211,17 @@ def _camera_text(camera: StreamView) -> str:
 
 
 def _block(skill: Skill, limits: RenderLimits) -> str:
-    lines = [f"\n\n{skill.name}: {_state_text(skill)}"]
+    block = f"\n\n{skill.name}: {_state_text(skill)}"
     unheard = []
-    last = None
-    for view in skill.views:
-        seen, kind = view.observation, view.info.kind
-        if kind is Kind.OVERLAY:
-            continue
-        if seen is None:
+    for view in skill.values:
+        if view.observation is None:
             unheard.append(view.info.output)
-            continue
-        detections = kind is Kind.DETECTIONS
-        value = _seen_text(seen, limits) if detections else _value_text(seen, view.info, limits)
-        line = f"- {value} ({_ago(view.age_s or 0.0)}{_flag(view)})"
-        if detections:
-            last = line
         else:
-            lines.append(line)
-    if last:
-        lines.append(last)
+            line = tell(view.observation, view.info, limits).line
+            block += f"\n- {line} ({_ago(view.age_s or 0.0)}{_flag(view)})"
     if unheard:
-        lines.append(f"- nothing received yet: {', '.join(unheard)}")
-    return "\n".join(lines)
-
-
-@once_per_message
-def _seen_text(observation: Observation, limits: RenderLimits) -> str:
-    count = len(observation.detections)
-    if not count:
-        return "looked, saw nothing"
-    return f"{count} detection{'s' if count > 1 else ''}: {summarise(observation, limits)}"
-
-
-@once_per_message
-def _value_text(observation: Observation, info: StreamInfo, limits: RenderLimits) -> str:
-    text = json.dumps(observation.value, ensure_ascii=False)
-    more = len(text) - limits.max_value_chars
-    if more > 0:
-        text = f"{text[: limits.max_value_chars]}… ({more} characters more)"
-    return f"{info.output}: {text}"
+        block += f"\n- nothing received yet: {', '.join(unheard)}"
+    return block
 
 
 def _flag(view: StreamView) -> str:
@@ -214,7 +231,7 @@ def _flag(view: StreamView) -> str:
 
 
 def _state_text(skill: Skill) -> str:
-    if skill.state is State.STALE and any(view.frozen for view in skill.views):
+    if skill.state is State.STALE and skill.frozen:
         return "STALE, FROZEN: an old picture is repeated, the same stamp again and again"
     return _STATE_TEXTS[skill.state]
 

@@ -41,13 +41,14 @@ def test_a_prefix_may_be_written_in_any_usual_way(prefix: str) -> None:
     assert TopicFilter([prefix]).classify("/vision/a/b", "t") is not None
 
 
-def test_equal_skills_under_two_prefixes_stay_two() -> None:
-    topics = TopicFilter(["/vision/", "/arm/vision/"])
+@pytest.mark.parametrize(("prefix", "name"), [("/arm/vision/", "arm/vision/find"), ("/", "/find")])
+def test_equal_skills_under_two_prefixes_stay_two(prefix: str, name: str) -> None:
+    topics = TopicFilter(["/vision/", prefix])
     first = topics.classify("/vision/find/detections", "t")
-    second = topics.classify("/arm/vision/find/detections", "t")
+    second = topics.classify(f"{prefix}find/detections", "t")
     assert first is not None
     assert second is not None
-    assert (first.skill, second.skill) == ("find", "arm/vision/find")
+    assert (first.skill, second.skill) == ("find", name)
 
 
 def test_the_camera_is_known_by_its_topic_alone() -> None:
