@@ -49,6 +49,8 @@ log = structlog.get_logger(__name__)
 RECONCILE_PAUSE_S = 0.1
 # How long after start-up a graph query may still miss what is there.
 DISCOVERY_S = 3.0
+# How often publishers are counted although no change was told: none should ever go untold.
+RECOUNT_INTERVAL_S = 10.0
 HEARTBEAT_INTERVAL_S = 1.0
 BEATS_PER_NUDGE = 10
 
@@ -199,14 +201,15 @@ class RosSource(Source):
             self._buffer.open(camera, publishers=0)
         changed = executor.graph_changed
         changed.set()
-        due, discovered_at = started, started + DISCOVERY_S
+        due = recount_at = started
+        discovered_at = started + DISCOVERY_S
         while True:
             now = time.monotonic()
             self._buffer.discovering = now < discovered_at
             moved = changed.is_set()
             if moved or now >= due:
                 changed.clear()
-                complete = self._reconcile(node, moved=moved)
+                complete = self._reconcile(node, moved=moved, recount=now >= recount_at)
                 self._buffer.expire()
                 took_ms = round((time.monotonic() - now) * 1e3, 3)
                 log.debug("graph_reconciled", streams=len(self._live), duration_ms=took_ms)
@@ -214,6 +217,10 @@ class RosSource(Source):
                 # After a change once more: its connections are made a moment later.
                 settled = complete and not moved
                 due = now + (self._reconcile_interval_s if settled else 0.0)
+                if moved:
+                    recount_at = now
+                elif now >= recount_at:
+                    recount_at = now + RECOUNT_INTERVAL_S
                 on_ready()
             await asyncio.sleep(RECONCILE_PAUSE_S)
             until = min(due, discovered_at) if self._buffer.discovering else due
@@ -222,29 +229,36 @@ class RosSource(Source):
                 async with asyncio.timeout(until - time.monotonic()):
                     await changed.wait()
 
-    def _reconcile(self, node: Node, *, moved: bool) -> bool:
+    def _reconcile(self, node: Node, *, moved: bool, recount: bool) -> bool:
         """Make streams equal to what is published; False if one has to be tried again.
 
-        Where the graph has not `moved` since the last time, publishers are only counted.
+        Where the graph has not `moved` since the last time, topics of which all is decided are left
+        alone once they are connected, or with `recount` their publishers only counted.
         """
         graph = sorted(topic for topic, _ in node.get_topic_names_and_types())
         if graph != self._graph:
             self._graph = graph
             self._wanted = [t for t in graph if self._topics.classify(t, "") is not None]
+            moved = True
         complete = True
         unsupported: list[Unsupported] = []
         published: set[str] = set()
         for topic in self._wanted:
             settled = self._settled.pop(topic, None)
             gids = settled
+            untouched = not (moved or recount) and gids is not None
             # `node.count_publishers` would expand a name that is complete already.
-            if moved or gids is None or node.handle.get_count_publishers(topic) != len(gids):
+            if not untouched and (
+                moved or gids is None or node.handle.get_count_publishers(topic) != len(gids)
+            ):
                 gids = _publisher_gids(node, topic)
             if not gids:
                 continue  # only subscribers, perhaps we ourselves
             published.add(topic)
             # A publisher never changes its type or QoS: with the same ones all is decided.
-            if settled == gids and self._updated(topic):
+            if settled == gids and (
+                (untouched and self._live[topic].is_connected(len(gids))) or self._updated(topic)
+            ):
                 self._settled[topic] = gids
                 continue
             publishers = node.get_publishers_info_by_topic(topic)

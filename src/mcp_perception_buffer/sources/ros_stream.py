@@ -152,6 +152,10 @@ class RosStream:
             self._numbers.pop(b"", None)
         self._buffer.set_link(self.info.topic, Link(matched, self._qos, self._mismatch))
 
+    def is_connected(self, publishers: int) -> bool:
+        """Say whether all of so many publishers were connected at the last `update`, for good."""
+        return self._matched == publishers and self._latched is None
+
     def close(self) -> None:
         """Unsubscribe and end the consumer."""
         self.consumer.cancel()
