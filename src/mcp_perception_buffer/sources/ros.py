@@ -49,7 +49,7 @@ log = structlog.get_logger(__name__)
 RECONCILE_PAUSE_S = 0.1
 # How long after start-up a graph query may still miss what is there.
 DISCOVERY_S = 3.0
-# How often publishers are counted although no change was told: none should ever go untold.
+# How often the graph is asked although no change was told: none should ever go untold.
 RECOUNT_INTERVAL_S = 10.0
 HEARTBEAT_INTERVAL_S = 1.0
 BEATS_PER_NUDGE = 10
@@ -235,11 +235,12 @@ class RosSource(Source):
         Where the graph has not `moved` since the last time, topics of which all is decided are left
         alone once they are connected, or with `recount` their publishers only counted.
         """
-        graph = sorted(topic for topic, _ in node.get_topic_names_and_types())
-        if graph != self._graph:
-            self._graph = graph
-            self._wanted = [t for t in graph if self._topics.classify(t, "") is not None]
-            moved = True
+        if moved or recount:
+            graph = sorted(topic for topic, _ in node.get_topic_names_and_types())
+            if graph != self._graph:
+                self._graph = graph
+                self._wanted = [t for t in graph if self._topics.classify(t, "") is not None]
+                moved = True
         complete = True
         unsupported: list[Unsupported] = []
         published: set[str] = set()
