@@ -106,6 +106,7 @@ class Skill(NamedTuple):
 
     name: str
     state: State
+    sees: bool  # whether anything but emptiness is among its values
     detections: StreamView | None
     outputs: Sequence[StreamView]  # the semantic ones, by topic
     overlay: StreamView | None
@@ -115,7 +116,8 @@ class Skill(NamedTuple):
         """Give it the best state among its values; a fresh picture of nothing is no value."""
         detections = overlay = None
         outputs: list[StreamView] = []
-        states: list[State] = []
+        ranks: list[int] = []
+        sees = False
         for view in views:
             kind = view.info.kind
             if kind is Kind.OVERLAY:
@@ -125,24 +127,16 @@ class Skill(NamedTuple):
                 detections = view
             else:
                 outputs.append(view)
-            states.append(view.state)
-        if not states and overlay:
-            states.append(overlay.state)
-        return cls(name, min(states, key=BEST_FIRST.index), detections, outputs, overlay)
+            ranks.append(BEST_FIRST.index(view.state))
+            seen = view.observation
+            sees = sees or (seen is not None and bool(seen.detections or seen.value))
+        state = BEST_FIRST[min(ranks)] if ranks else overlay.state if overlay else State.NEVER
+        return cls(name, state, sees, detections, outputs, overlay)
 
     @property
     def values(self) -> Sequence[StreamView]:
         """What it says, detections last."""
         return [*self.outputs, self.detections] if self.detections else self.outputs
-
-    @property
-    def sees(self) -> bool:
-        """Whether anything but emptiness is among its values."""
-        for view in self.values:
-            seen = view.observation
-            if seen is not None and (seen.detections or seen.value):
-                return True
-        return False
 
     @property
     def frozen(self) -> bool:
