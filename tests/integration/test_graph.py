@@ -58,6 +58,25 @@ async def steady(running: Service) -> None:
     await eventually(more)
 
 
+# --- the graph itself ---------------------------------------------------------------------------
+
+
+async def test_what_the_graph_did_not_tell_is_found_out(
+    domain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = "mcp_perception_buffer.sources"
+    monkeypatch.setattr(f"{sources}.ros.RECOUNT_INTERVAL_S", 0.2)
+    deaf = f"{sources}.ros_executor.AsyncioExecutor._note_graph_change"
+    monkeypatch.setattr(deaf, lambda self, node: None)
+    async with service(reconcile_interval_s=0.2) as running:
+        async with node(domain, says("first", rate=5)):
+            await reads(running, "first")
+            async with node(domain, says("second", rate=5)):
+                await reads(running, "second")
+                assert (await running.stream(TEXT))["publishers"] == 2
+        await eventually(lambda: running.buffer.view(TEXT).state == "gone")
+
+
 # --- quality of service -------------------------------------------------------------------------
 
 

@@ -76,7 +76,7 @@ class RosSource(Source):
         Args:
             buffer: receives the messages.
             topics: which topics are wanted and what each carries.
-            reconcile_interval_s: at the latest after this long the graph is compared in full.
+            reconcile_interval_s: how soon what could not be read is tried again.
             ros_args: what follows `--ros-args` on the command line, that word included.
             decoder: the one the buffer reads with; says which types can be read.
         """
