@@ -87,7 +87,7 @@ class Observation:
     frame_id: str | None = None
     value: JsonValue = None
     detections: tuple[Detection, ...] = ()  # by falling score
-    # What it was put into words as; see `wording.tell`.
+    # Its words, by the limits they were made within; see `wording.tell`.
     told: dict[object, object] = field(default_factory=dict, repr=False)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from mcp_perception_buffer.errors import UnknownSkillError
 from mcp_perception_buffer.findings import note
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
         StreamResult,
         StreamsResult,
     )
+
+E = TypeVar("E", bound=StrEnum)
 
 
 def scene(snapshot: Snapshot, limits: RenderLimits, generated_at: str) -> SceneResult:
@@ -103,7 +106,7 @@ def _stream(view: StreamView, freshness_window_s: float) -> StreamResult:
     return {
         "topic": view.info.topic,
         "skill": view.info.skill,
-        "kind": view.info.kind,
+        "kind": _plain(view.info.kind),
         "type": view.info.type,
         "state": _plain(view.state),
         "frozen": view.frozen,
@@ -174,9 +177,9 @@ def _skill(skill: Skill, limits: RenderLimits) -> SkillResult:
     }
 
 
-def _plain(state: State) -> State:
-    """Return it as a plain string, which is written to JSON ten times faster."""
-    return cast("State", state.value)
+def _plain(member: E) -> E:
+    """Return it as a plain string, which is written to JSON several times faster."""
+    return cast("E", member.value)
 
 
 def _outputs(skill: Skill) -> dict[str, OutputResult]:

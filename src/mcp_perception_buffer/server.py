@@ -187,7 +187,7 @@ async def running(settings: Settings, on_failure: Callable[[], None]) -> AsyncIt
         buffer,
         tasks,
         outbox,
-        prefix=topics.first_prefix,
+        topics=topics,
         limits=settings.render.limits(),
         reconcile_interval_s=settings.reconcile_interval_s,
     )

@@ -32,11 +32,6 @@ class TopicFilter:
         self.camera_topic = camera_topic
         self._include_hidden = include_hidden
 
-    @property
-    def first_prefix(self) -> str:
-        """The one under which skills go by their own name."""
-        return self._prefixes[0]
-
     def classify(self, topic: str, type_name: str) -> StreamInfo | None:
         """Return what a topic is to us, or None if it is not wanted.
 
@@ -55,6 +50,12 @@ class TopicFilter:
             name = skill if index == 0 else f"{prefix.lstrip('/') or '/'}{skill}"
             return StreamInfo(topic, name, output, kind, type_name)
         return None
+
+    def topic_of(self, skill: str, output: str) -> str:
+        """Return the topic that `classify` takes for this output of this skill."""
+        if "/" in skill:  # its path
+            return f"/{skill.lstrip('/')}/{output}"
+        return f"{self._prefixes[0]}{skill}/{output}"
 
 
 _KINDS = {"detections": Kind.DETECTIONS, "overlay": Kind.OVERLAY}

@@ -23,6 +23,7 @@ from mcp_perception_buffer.events.base import Event, Fate, Record
 from mcp_perception_buffer.model import State
 from mcp_perception_buffer.tasks.base import TaskSourceError
 from mcp_perception_buffer.text import one_line
+from mcp_perception_buffer.topics import TopicFilter
 from mcp_perception_buffer.watch import InvalidWatchError, Memory, Watch, canonical, parse
 from mcp_perception_buffer.wording import RenderLimits, summarise
 
@@ -91,7 +92,7 @@ class Watcher:
         tasks: TaskSource,
         outbox: Outbox,
         *,
-        prefix: str = "/vision/",
+        topics: TopicFilter | None = None,
         limits: RenderLimits | None = None,
         reconcile_interval_s: float = 2.0,
         clock_ns: Callable[[], int] = time.monotonic_ns,
@@ -103,7 +104,7 @@ class Watcher:
             buffer: whose observations are watched.
             tasks: asked once every `reconcile_interval_s`.
             outbox: takes the events, and remembers the watches.
-            prefix: of topics, before a skill's name; a skill that holds a "/" brings its own.
+            topics: say what a skill's topics are called; by default below `/vision/`.
             limits: of the events' `detection_summary`.
             reconcile_interval_s: between two questions.
             clock_ns: the buffer's monotonic clock.
@@ -112,7 +113,7 @@ class Watcher:
         self._buffer = buffer
         self._tasks = tasks
         self._outbox = outbox
-        self._prefix = f"/{prefix.removesuffix('**').strip('/')}/"
+        self._topic_of = (topics or TopicFilter()).topic_of
         self._limits = limits or RenderLimits()
         self._reconcile_interval_s = reconcile_interval_s
         self._clock_ns = clock_ns
@@ -226,13 +227,9 @@ class Watcher:
             return entry
         window_s = self._buffer.freshness_window_s
         entry.watch, entry.saved = Watch(parsed, window_s=window_s, memory=memory), memory
-        entry.topic = self._topic(task.skill, parsed.stream)
+        entry.topic = self._topic_of(task.skill, parsed.stream)
         log.info("watch_began", skill_id=task.skill_id, topic=entry.topic, seq=memory.seq)
         return entry
-
-    def _topic(self, skill: str, stream: str) -> str:
-        """Return a stream's topic; the reverse of `TopicFilter.classify`."""
-        return f"/{skill}/{stream}" if "/" in skill else f"{self._prefix}{skill}/{stream}"
 
     def _listen(self) -> set[str]:
         watched: dict[str, list[tuple[_Entry, Watch]]] = defaultdict(list)
@@ -318,12 +315,12 @@ class Watcher:
         return Event(event_id, task.skill_id, edge.seq, text.encode(), self._clock_ns())
 
     def _detection_summary(self, skill: str) -> str:
-        view = self._buffer.view(self._topic(skill, "detections"))
+        view = self._buffer.view(self._topic_of(skill, "detections"))
         fresh = view is not None and view.state is State.FRESH and view.observation
         return summarise(fresh, self._limits) if fresh else ""
 
     def _overlay_ref(self, skill: str) -> dict[str, object] | None:
-        view = self._buffer.view(self._topic(skill, "overlay"))
+        view = self._buffer.view(self._topic_of(skill, "overlay"))
         if view is None or view.state is not State.FRESH or view.observation is None:
             return None
         stamp = view.observation.stamp

@@ -73,8 +73,28 @@ async def test_what_the_graph_did_not_tell_is_found_out(
             await reads(running, "first")
             async with node(domain, says("second", rate=5)):
                 await reads(running, "second")
-                assert (await running.stream(TEXT))["publishers"] == 2
+                await eventually(lambda: running.buffer.view(TEXT).publishers == 2)
         await eventually(lambda: running.buffer.view(TEXT).state == "gone")
+
+
+async def test_a_topic_that_cannot_be_subscribed_to_is_said_and_its_end_noticed(
+    domain: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("no more readers")
+
+    monkeypatch.setattr("mcp_perception_buffer.sources.ros.RosStream", refuse)
+    async with service() as running:
+        async with node(domain, says("x", rate=5)):
+
+            async def reported() -> Any:
+                return (await running.ask("list_streams"))["unsupported"]
+
+            [entry] = await eventually(reported)
+            assert entry["topic"] == TEXT
+            assert "cannot subscribe: no more readers" in entry["reason"]
+        await eventually(lambda: running.buffer.view(TEXT) is None)
+        assert (await running.ask("list_streams"))["unsupported"] == []
 
 
 # --- quality of service -------------------------------------------------------------------------

@@ -49,6 +49,8 @@ def test_equal_skills_under_two_prefixes_stay_two(prefix: str, name: str) -> Non
     assert first is not None
     assert second is not None
     assert (first.skill, second.skill) == ("find", name)
+    for info in (first, second):
+        assert topics.topic_of(info.skill, "detections") == info.topic
 
 
 def test_the_camera_is_known_by_its_topic_alone() -> None:

@@ -49,7 +49,7 @@ log = structlog.get_logger(__name__)
 RECONCILE_PAUSE_S = 0.1
 # How long after start-up a graph query may still miss what is there.
 DISCOVERY_S = 3.0
-# How often the graph is asked although no change was told: none should ever go untold.
+# How often, at most, all of the graph is asked although no change was told; none should go untold.
 RECOUNT_INTERVAL_S = 10.0
 HEARTBEAT_INTERVAL_S = 1.0
 BEATS_PER_NUDGE = 10
@@ -86,6 +86,7 @@ class RosSource(Source):
         self._ros_args = list(ros_args)
         self._decoder = decoder or Decoder(installed_definition)
         self._live: dict[str, RosStream] = {}
+        self._opened: set[str] = set()  # topics that the buffer takes for published
         self._settled: dict[str, list[Any]] = {}  # the publishers of streams without a conflict
         self._executor: AsyncioExecutor | None = None
         self._node: Node | None = None
@@ -233,7 +234,7 @@ class RosSource(Source):
         """Make streams equal to what is published; False if one has to be tried again.
 
         Where the graph has not `moved` since the last time, topics of which all is decided are left
-        alone once they are connected, or with `recount` their publishers only counted.
+        alone once they are settled; with `recount` their publishers are counted.
         """
         if moved or recount:
             graph = sorted(topic for topic, _ in node.get_topic_names_and_types())
@@ -247,10 +248,11 @@ class RosSource(Source):
         for topic in self._wanted:
             settled = self._settled.pop(topic, None)
             gids = settled
-            untouched = not (moved or recount) and gids is not None
             # `node.count_publishers` would expand a name that is complete already.
-            if not untouched and (
-                moved or gids is None or node.handle.get_count_publishers(topic) != len(gids)
+            if (
+                gids is None
+                or moved
+                or (recount and node.handle.get_count_publishers(topic) != len(gids))
             ):
                 gids = _publisher_gids(node, topic)
             if not gids:
@@ -258,7 +260,8 @@ class RosSource(Source):
             published.add(topic)
             # A publisher never changes its type or QoS: with the same ones all is decided.
             if settled == gids and (
-                (untouched and self._live[topic].is_connected(len(gids))) or self._updated(topic)
+                (not (moved or recount) and self._live[topic].is_settled(len(gids)))
+                or self._updated(topic)
             ):
                 self._settled[topic] = gids
                 continue
@@ -266,9 +269,7 @@ class RosSource(Source):
             type_name, conflicts = self._choose_type(topic, publishers)
             unsupported += conflicts
             if type_name is None:
-                if topic in self._live:
-                    self._close(topic)
-                    self._buffer.set_publishers(topic, 0)
+                self._note_gone(topic)
                 continue
             try:
                 self._follow_publishers(node, topic, type_name, publishers)
@@ -279,9 +280,8 @@ class RosSource(Source):
                     self._unsupported(topic, type_name, f"cannot subscribe: {error}")
                 )
                 complete = False
-        for topic in self._live.keys() - published:
-            self._close(topic)
-            self._buffer.set_publishers(topic, 0)
+        for topic in self._opened - published:
+            self._note_gone(topic)
         self._report(unsupported)
         return complete
 
@@ -294,6 +294,7 @@ class RosSource(Source):
         offered = [p.qos_profile for p in readable]
         request = Request.matching(offered)
         self._buffer.open(info, publishers=len(readable))
+        self._opened.add(topic)
         stream = self._live.get(topic)
         if stream is not None and (stream.info != info or stream.request != request):
             self._close(topic)
@@ -352,6 +353,13 @@ class RosSource(Source):
         except Exception:  # rcl's own types; it is followed, and reported, in full then
             return False
         return True
+
+    def _note_gone(self, topic: str) -> None:
+        if topic in self._live:
+            self._close(topic)
+        if topic in self._opened:  # perhaps without a subscription, when that failed
+            self._opened.discard(topic)
+            self._buffer.set_publishers(topic, 0)
 
     def _close(self, topic: str) -> None:
         stream = self._live.pop(topic)

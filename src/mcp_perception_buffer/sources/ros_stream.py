@@ -142,18 +142,19 @@ class RosStream:
         if self._incompatible is not None:
             with self._incompatible:
                 event = self._incompatible.take_event()
-        if event is not None and event.total_count_change:
-            self._mismatch = qos_policy_name_from_kind(event.last_policy_kind).lower()
-            log.warning("qos_incompatible", topic=self.info.topic, policy=self._mismatch)
-        elif matched == self._matched:
+        refused = event if event is not None and event.total_count_change else None
+        if matched == self._matched and refused is None:
             return
+        if refused is not None:
+            self._mismatch = qos_policy_name_from_kind(refused.last_policy_kind).lower()
+            log.warning("qos_incompatible", topic=self.info.topic, policy=self._mismatch)
         if matched != self._matched:
             self._matched = matched
             self._numbers.pop(b"", None)
         self._buffer.set_link(self.info.topic, Link(matched, self._qos, self._mismatch))
 
-    def is_connected(self, publishers: int) -> bool:
-        """Say whether all of so many publishers were connected at the last `update`, for good."""
+    def is_settled(self, publishers: int) -> bool:
+        """Say whether the last `update` found so many connected, and nothing left to wait for."""
         return self._matched == publishers and self._latched is None
 
     def close(self) -> None:
