@@ -72,14 +72,14 @@ def _tell(seen: Observation, info: StreamInfo, limits: RenderLimits) -> Told:
 
 def summarise(observation: Observation, limits: RenderLimits) -> str:
     """Return one line on all detections, best first; what is left out is counted."""
-    shown = [
+    certain = [
         seen
         for seen in observation.detections
         if seen.score is None or seen.score >= limits.min_score
-    ][: limits.max_detections]
-    parts = [_detection_text(seen) for seen in shown]
-    if more := len(observation.detections) - len(shown):
-        parts.append(f"{more} more" if parts else f"{more} below score {limits.min_score:g}")
+    ]
+    parts = [_detection_text(seen) for seen in certain[: limits.max_detections]]
+    if more := len(observation.detections) - len(parts):
+        parts.append(f"{more} more" if certain else f"{more} below score {limits.min_score:g}")
     return ", ".join(parts)
 
 

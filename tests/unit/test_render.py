@@ -275,6 +275,13 @@ def test_a_crowd_of_detections_is_sorted_cut_and_counted() -> None:
     assert "ghost" not in answer["summary"]
 
 
+def test_detections_are_only_counted_where_none_may_be_named() -> None:
+    scene = Scene()
+    scene.put("/vision/find/detections", detections(detection("cup", 0.9), detection("cup", 0.8)))
+    answer = see(scene, max_detections=0)["skills"]["find"]["detections"]
+    assert (answer["count"], answer["summary"]) == (2, "2 more")
+
+
 def test_only_weak_detections_are_counted_not_named() -> None:
     scene = Scene()
     scene.put("/vision/find/detections", detections(detection("ghost", 0.01)))
