@@ -161,8 +161,8 @@ class Buffer:
         """Return all streams as they are now."""
         self.expire()
         now = self._clock_ns()
-        views = [self._view(self._streams[topic], now) for topic in sorted(self._streams)]
-        return Snapshot(self.freshness_window_s, self.discovering, tuple(views), self.unsupported)
+        views = tuple(self._view(self._streams[topic], now) for topic in sorted(self._streams))
+        return Snapshot(self.freshness_window_s, self.discovering, views, self.unsupported)
 
     def _view(self, stream: _Stream, now: int) -> StreamView:
         entry = self._newest(stream)

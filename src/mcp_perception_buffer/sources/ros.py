@@ -355,10 +355,10 @@ class RosSource(Source):
         return True
 
     def _note_gone(self, topic: str) -> None:
-        if topic in self._live:
-            self._close(topic)
-        if topic in self._opened:  # perhaps without a subscription, when that failed
-            self._opened.discard(topic)
+        if topic in self._opened:
+            self._opened.remove(topic)
+            if topic in self._live:  # unless it could not be subscribed to
+                self._close(topic)
             self._buffer.set_publishers(topic, 0)
 
     def _close(self, topic: str) -> None:
