@@ -13,6 +13,7 @@ import json
 import signal
 import sys
 import threading
+import time
 from typing import Any
 
 import rclpy
@@ -61,6 +62,8 @@ class Publishing:
             # Whatever becomes of the node's own clock.
             steady = Clock(clock_type=ClockType.STEADY_TIME)
             self._timer = node.create_timer(1 / spec["rate"], self.publish, clock=steady)
+        while "burst" in spec and not self._publisher.get_subscription_count():
+            time.sleep(0.01)  # else it may be over before anybody is connected
         for _ in range(spec.get("burst", 0 if self._timer or spec.get("silent") else 1)):
             self.publish()
 
