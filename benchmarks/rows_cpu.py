@@ -171,7 +171,7 @@ async def decode(plan: Plan, note: Callable[[str], None]) -> Row:
     """8 masks of 640x480 against none; both messages come over DDS."""
     from mcp_perception_buffer.buffer import Buffer
     from mcp_perception_buffer.decode import DETECTIONS_TYPE, Decoder
-    from mcp_perception_buffer.model import Kind, StreamInfo
+    from mcp_perception_buffer.model import StreamInfo
     from mcp_perception_buffer.sources.ros_types import installed_definition
 
     bare = await _receive("0x0")
@@ -182,7 +182,7 @@ async def decode(plan: Plan, note: Callable[[str], None]) -> Row:
         times = []
         for _ in range(400):
             began = time.perf_counter()
-            decoder.decode(Kind.DETECTIONS, DETECTIONS_TYPE, cdr)
+            decoder.decode("detections", DETECTIONS_TYPE, cdr)
             times.append(time.perf_counter() - began)
         return median(times)
 
@@ -191,7 +191,7 @@ async def decode(plan: Plan, note: Callable[[str], None]) -> Row:
     a, b = map(median, results)
     topic = "/vision/a/detections"
     buffer = Buffer(decoder.decode)
-    buffer.open(StreamInfo(topic, "a", "detections", Kind.DETECTIONS, DETECTIONS_TYPE))
+    buffer.open(StreamInfo(topic, "a", "detections", "detections", DETECTIONS_TYPE))
     gc.collect()
     tracemalloc.start()
     for index in range(20):

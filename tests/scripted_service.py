@@ -50,7 +50,7 @@ async def main(options: dict[str, Any]) -> None:
         while line := await lines.readline():
             topic, _, value = line.decode().rstrip("\n").partition("=")
             skill, output = topic.split("/")[-2:]
-            buffer.open(StreamInfo(topic, skill, output, Kind.SEMANTIC, "json"))
+            buffer.open(StreamInfo(topic, skill, output, "semantic", "json"))
             buffer.put(topic, value.encode(), time.monotonic_ns())
             await outbox.flush()
             views = watcher.views()

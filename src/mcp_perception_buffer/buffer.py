@@ -1,8 +1,8 @@
 """Latest value and short history per stream, with its freshness.
 
 The consumers put raw messages in, tools take snapshots out. A message is decoded when it is first
-read, since most are overwritten before anybody asks; but one that follows a message that was read
-is decoded at once, so that who asks often need not wait for it.
+read, since most are overwritten before anybody asks; but one that follows two that were read is
+decoded and put into words at once, so that who asks that often need not wait for it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mcp_perception_buffer.errors import DecodeError
 from mcp_perception_buffer.model import (
+    IMAGES,
     Kind,
     Link,
     Observation,
@@ -55,6 +56,7 @@ class Buffer:
         history_depth: int = 10,
         freshness_window_s: float = 5.0,
         retention_s: float = 60.0,
+        prepare: Callable[[Observation, StreamInfo], object] = lambda seen, info: None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """Keep `history_depth` messages a stream, and a gone stream for `retention_s`.
@@ -64,6 +66,7 @@ class Buffer:
             history_depth: messages kept per stream, the newest included.
             freshness_window_s: older values are stale.
             retention_s: how long a gone stream's values stay readable after the last one.
+            prepare: called with a message that is decoded ahead of the answer it is for.
             clock_ns: a monotonic clock; ages never come from another.
         """
         self._decode = decode
@@ -71,6 +74,7 @@ class Buffer:
         self.freshness_window_s = freshness_window_s
         self._window_ns = int(freshness_window_s * 1e9)
         self._retention_ns = int(retention_s * 1e9)
+        self._prepare = prepare
         self._clock_ns = clock_ns
         self._streams: dict[str, _Stream] = {}
         self._listeners: dict[str, Listener] = {}
@@ -105,13 +109,17 @@ class Buffer:
         stream.arrived(cdr, received_ns)
         entry = _Entry(received_ns, cdr)
         listener = self._listeners.get(topic)
-        eager = listener is not None or stream.decode_on_arrival(cdr)
+        ahead = stream.is_asked_often()
+        eager = ahead or listener is not None or stream.decode_on_arrival(cdr)
         if eager and not self._reduce(stream, entry):
             return
         stream.entries.append(entry)
-        if listener is not None and entry.observation is not None:
-            frozen = stream.repeats(entry.observation.stamp, self._window_ns)
-            listener(None if frozen else entry.observation, received_ns)
+        seen = entry.observation
+        if ahead and seen is not None and stream.info.kind not in IMAGES:
+            self._prepare(seen, stream.info)
+        if listener is not None and seen is not None:
+            frozen = stream.repeats(seen.stamp, self._window_ns)
+            listener(None if frozen else seen, received_ns)
 
     def listen(self, topic: str, listener: Listener | None) -> None:
         """Hand every decodable message of a topic to `listener` as it is put; None ends it.
@@ -152,7 +160,7 @@ class Buffer:
         """
         now = self._clock_ns()
         for topic, stream in list(self._streams.items()):
-            if stream.publishers or stream.info.kind is Kind.CAMERA:
+            if stream.publishers or stream.info.kind == "camera":
                 continue
             if not stream.received or now - stream.last_ns > self._retention_ns:
                 del self._streams[topic]
@@ -172,19 +180,20 @@ class Buffer:
         fresh = age_ns is not None and age_ns <= self._window_ns
         stamp = entry.observation.stamp if entry and entry.observation else None
         frozen = fresh and stream.repeats(stamp, self._window_ns)
+        state: State
         if stream.publishers == 0:
-            state = State.GONE
+            state = "gone"
         elif age_ns is None:
-            state = State.NEVER
+            state = "never"
         else:
-            state = State.FRESH if fresh and not frozen else State.STALE
+            state = "fresh" if fresh and not frozen else "stale"
         # By position, in the order of its fields: by name it takes twice as long.
         return StreamView(
             stream.info,
             state,
             stream.publishers,
             entry.observation if entry else None,
-            age_ns / 1e9 if age_ns is not None else None,
+            age_ns // 1_000_000 / 1000 if age_ns is not None else None,
             stream.rate_hz() if fresh else 0.0,
             stream.received,
             stream.dropped,
@@ -246,7 +255,8 @@ class _Stream:
         self.last_error: str | None = None
         self.last_good: _Entry | None = None
         self.suspect_for = 0
-        self.asked = False  # since the last message
+        self.asked = False  # for the last message
+        self._asked_before = False  # for the one before it
         self.lost = 0
         self.link: Link | None = None
         self.usual_hz: float | None = None
@@ -287,14 +297,18 @@ class _Stream:
             and self._head in (struct.pack("<iI", *stamp), struct.pack(">iI", *stamp))
         )
 
+    def is_asked_often(self) -> bool:
+        """Say, as a message arrives, whether each of the two before it was asked for."""
+        often = self.asked and self._asked_before
+        self._asked_before, self.asked = self.asked, False
+        return often
+
     def decode_on_arrival(self, cdr: bytes) -> bool:
-        asked, self.asked = self.asked, False
         return (
-            asked
-            or len(cdr) > EAGER_BYTES
+            len(cdr) > EAGER_BYTES
             or self.suspect_for > 0
             or self.last_good is None
-            or self.info.kind.is_image
+            or self.info.kind in IMAGES
         )
 
     def rate_hz(self) -> float:

@@ -17,7 +17,16 @@ from rosbags.typesys.base import TypesysError
 from rosbags.typesys.store import Typestore
 
 from mcp_perception_buffer.errors import DecodeError, UnknownTypeError
-from mcp_perception_buffer.model import Box, Detection, JsonValue, Kind, Observation, Point, Stamp
+from mcp_perception_buffer.model import (
+    IMAGES,
+    Box,
+    Detection,
+    JsonValue,
+    Kind,
+    Observation,
+    Point,
+    Stamp,
+)
 from mcp_perception_buffer.text import label, one_line
 
 if TYPE_CHECKING:
@@ -52,15 +61,15 @@ class Decoder:
 
     def why_unsupported(self, kind: Kind, type_name: str) -> str | None:
         """Say why a topic of this kind and type cannot be read, or None if it can."""
-        if kind is Kind.DETECTIONS and type_name != DETECTIONS_TYPE:
+        if kind == "detections" and type_name != DETECTIONS_TYPE:
             return f"detections must be {DETECTIONS_TYPE}"
-        if kind.is_image and type_name not in IMAGE_TYPES:
+        if kind in IMAGES and type_name not in IMAGE_TYPES:
             return f"an image must be {' or '.join(IMAGE_TYPES)}"
         try:
             self._load(type_name)
         except UnknownTypeError as error:
             return str(error)
-        if kind is Kind.SEMANTIC and not self._is_semantic(type_name):
+        if kind == "semantic" and not self._is_semantic(type_name):
             return "a semantic output needs a field `data` of a basic type"
         return None
 
@@ -80,15 +89,15 @@ class Decoder:
         """
         try:
             self._load(type_name)
-            if kind.is_image:
+            if kind in IMAGES:
                 header, _ = self._read_prefix(HEADER_TYPE, cdr)
                 return Observation(*_header(header))
-            if kind is Kind.DETECTIONS:
+            if kind == "detections":
                 self._check_detection_count(cdr)
             # A view, or rosbags would copy the pixels of every mask.
             message: Any = self._store.deserialize_cdr(memoryview(cdr), type_name)
             stamp, frame_id = _header(getattr(message, "header", None))
-            if kind is Kind.DETECTIONS:
+            if kind == "detections":
                 found = sorted(map(_detection, message.detections), key=_falling_score)
                 return Observation(stamp, frame_id, detections=tuple(found))
             return Observation(stamp, frame_id, value=read_value(message.data))

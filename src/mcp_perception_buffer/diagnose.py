@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mcp_perception_buffer.findings import Finding, stream_findings
-from mcp_perception_buffer.model import Kind, Status
+from mcp_perception_buffer.model import WORST_FIRST
 from mcp_perception_buffer.render import unknown_skill
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from mcp_perception_buffer.model import Snapshot
+    from mcp_perception_buffer.model import Snapshot, Status
     from mcp_perception_buffer.results import DiagnosisResult
 
 # One screen; what does not fit is the least important.
@@ -61,9 +61,9 @@ def explain(
             f" that it runs in the same domain ({where or 'ROS_DOMAIN_ID'}).",
         )
     found = [*own, *_camera(snapshot, wall_clock_s), *_around(snapshot, surroundings)]
-    found.sort(key=lambda line: list(Status).index(line[1].status))
+    found.sort(key=lambda line: WORST_FIRST.index(line[1].status))
     subject, worst = found[0]
-    well = worst.status is Status.OK
+    well = worst.status == "ok"
     return {
         "skill": skill,
         "summary": "All is well: data arrives." if well else f"{subject}: {worst.text}",
@@ -77,32 +77,32 @@ def explain(
 def _topics(snapshot: Snapshot, skill: str, wall_clock_s: float) -> Iterator[tuple[str, Finding]]:
     read = set()
     for view in snapshot.streams:
-        if view.info.skill == skill and view.info.kind is not Kind.CAMERA:
+        if view.info.skill == skill and view.info.kind != "camera":
             read.add(view.info.topic)
             for finding in stream_findings(view, snapshot.freshness_window_s, wall_clock_s):
                 yield view.info.topic, finding
     for entry in snapshot.unsupported:
         if entry.skill == skill:
-            status = Status.WARNING if entry.topic in read else Status.PROBLEM
+            status: Status = "warning" if entry.topic in read else "problem"
             advice = "once that is mended it is picked up within seconds, without a restart"
             yield entry.topic, Finding(status, f"{entry.type} is not read: {entry.reason}", advice)
 
 
 def _camera(snapshot: Snapshot, wall_clock_s: float) -> Iterator[tuple[str, Finding]]:
     for view in snapshot.streams:
-        if view.info.kind is Kind.CAMERA:
+        if view.info.kind == "camera":
             for finding in stream_findings(view, snapshot.freshness_window_s, wall_clock_s):
                 # The skill's data may come from elsewhere, so it is not itself the answer.
-                status = max(finding.status, Status.WARNING, key=list(Status).index)
+                status = max(finding.status, "warning", key=WORST_FIRST.index)
                 yield view.info.topic, finding._replace(status=status)
 
 
 def _around(snapshot: Snapshot, surroundings: Surroundings) -> Iterator[tuple[str, Finding]]:
     if snapshot.discovering:
-        yield "network", Finding(Status.WARNING, "still discovering", "ask again in a few seconds")
+        yield "network", Finding("warning", "still discovering", "ask again in a few seconds")
     if surroundings.network:
         where = ", ".join(f"{name} {value}" for name, value in surroundings.network.items())
-        yield "network", Finding(Status.OK, where, "publishers must have the same")
+        yield "network", Finding("ok", where, "publishers must have the same")
     brain = surroundings.brain
     if brain is None:
         return
@@ -110,21 +110,21 @@ def _around(snapshot: Snapshot, surroundings: Surroundings) -> Iterator[tuple[st
         yield (
             "brain",
             Finding(
-                Status.WARNING,
+                "warning",
                 f"events are not delivered: {brain.reason or 'no answer'}",
                 "start the brain, and check RVC_CALLBACK_URL and RVC_EVENT_SECRET on both sides",
             ),
         )
     elif brain.reachable:
-        yield "brain", Finding(Status.OK, "takes events")
+        yield "brain", Finding("ok", "takes events")
     else:
-        yield "brain", Finding(Status.OK, "no delivery has failed")
+        yield "brain", Finding("ok", "no delivery has failed")
     if brain.clock_skew_s is not None and abs(brain.clock_skew_s) > MAX_SKEW_S:
         side = "ahead of" if brain.clock_skew_s > 0 else "behind"
         yield (
             "brain",
             Finding(
-                Status.WARNING,
+                "warning",
                 f"its clock is {abs(brain.clock_skew_s):.0f} s {side} ours",
                 "synchronise the clocks (chrony), or signed events will be refused",
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from mcp_perception_buffer.model import State, Status
+from mcp_perception_buffer.model import WORST_FIRST, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,9 +53,9 @@ def stream_findings(
     """
     found = [*_trouble(view, freshness_window_s), *_stamps(view, wall_clock_s)]
     if not found and view.age_s is None:
-        found.append(Finding(Status.WARNING, "nothing received yet", "ask again in a few seconds"))
-    elif not any(finding.status is Status.PROBLEM for finding in found):
-        found.append(Finding(Status.OK, _well(view)))
+        found.append(Finding("warning", "nothing received yet", "ask again in a few seconds"))
+    elif not any(finding.status == "problem" for finding in found):
+        found.append(Finding("ok", _well(view)))
     return sorted(found, key=_worst_first)
 
 
@@ -70,21 +70,21 @@ def _well(view: StreamView) -> str:
 
 
 def _worst_first(finding: Finding) -> int:
-    return list(Status).index(finding.status)
+    return WORST_FIRST.index(finding.status)
 
 
 def _trouble(view: StreamView, window_s: float) -> Iterator[Finding]:
     yield from _connection(view, window_s)
     if view.undecodable:
         yield Finding(
-            Status.PROBLEM if view.observation is None else Status.WARNING,
+            "problem" if view.observation is None else "warning",
             f"{view.undecodable} of {view.received} messages undecodable, the last one:"
             f" {view.last_error}",
             f"send {view.info.type} as it is defined here: the same package version on both sides",
         )
     if view.frozen:
         yield Finding(
-            Status.PROBLEM,
+            "problem",
             "FROZEN: messages arrive, but with the same header stamp again and again",
             "an old picture is being repeated: restart the camera or its driver; in simulation,"
             " see whether /clock runs",
@@ -92,20 +92,20 @@ def _trouble(view: StreamView, window_s: float) -> Iterator[Finding]:
     total = view.received + view.dropped + view.lost
     if view.dropped > LOSS_SHARE * total:
         yield Finding(
-            Status.WARNING,
+            "warning",
             f"{view.dropped} of {total} messages dropped here under load",
             "publish more slowly, or give this machine more CPU",
         )
     if view.lost > LOSS_SHARE * total:
         yield Finding(
-            Status.WARNING,
+            "warning",
             f"{view.lost} of {total} messages lost on the way",
             "publish reliably; for large images set FASTDDS_BUILTIN_TRANSPORTS=LARGE_DATA on both"
             " sides",
         )
-    if view.state is State.FRESH and view.rate_hz < SLOW_SHARE * (view.usual_hz or 0.0):
+    if view.state == "fresh" and view.rate_hz < SLOW_SHARE * (view.usual_hz or 0.0):
         yield Finding(
-            Status.WARNING,
+            "warning",
             f"slow: {view.rate_hz:.1f} Hz, usually {view.usual_hz:.1f} Hz",
             "see what keeps its node busy",
         )
@@ -115,7 +115,7 @@ def _connection(view: StreamView, window_s: float) -> Iterator[Finding]:
     if view.publishers == 0:
         ever = f"since {view.silent_s:.0f} s" if view.received else "and there never was one"
         yield Finding(
-            Status.PROBLEM,
+            "problem",
             f"no publisher, {ever}",
             "start the node that publishes it, in the same domain (ros2 topic info --verbose)",
         )
@@ -124,7 +124,7 @@ def _connection(view: StreamView, window_s: float) -> Iterator[Finding]:
     unmatched = view.publishers - link.matched if link else 0
     if link and unmatched > 0:
         of = f"{unmatched} of {view.publishers} publishers"
-        status = Status.WARNING if link.matched else Status.PROBLEM
+        status: Status = "warning" if link.matched else "problem"
         if link.mismatch:
             yield Finding(
                 status,
@@ -140,7 +140,7 @@ def _connection(view: StreamView, window_s: float) -> Iterator[Finding]:
             )
     if view.silent_s > window_s and (link is None or link.matched):
         yield Finding(
-            Status.PROBLEM,
+            "problem",
             f"publisher present, no messages for {view.silent_s:.0f} s",
             ANOTHER_USER
             if view.received == 0
@@ -155,7 +155,7 @@ def _stamps(view: StreamView, wall_clock_s: float) -> Iterator[Finding]:
         return
     if not any(stamp):
         yield Finding(
-            Status.WARNING,
+            "warning",
             "header stamps are zero",
             "set them; with use_sim_time, start what publishes /clock",
         )
@@ -163,7 +163,7 @@ def _stamps(view: StreamView, wall_clock_s: float) -> Iterator[Finding]:
     offset_s = stamp.sec + stamp.nanosec / 1e9 - (wall_clock_s - (view.age_s or 0.0))
     if abs(offset_s) > STAMP_OFFSET_S:
         yield Finding(
-            Status.WARNING,
+            "warning",
             f"header stamps are {abs(offset_s):.0f} s {'ahead of' if offset_s > 0 else 'behind'}"
             " this machine's clock",
             "normal for simulated or recorded time; else synchronise the clocks (chrony)",

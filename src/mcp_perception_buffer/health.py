@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from mcp_perception_buffer.model import Kind, State
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -68,16 +66,16 @@ class Health:
 
 def _degraded(snapshot: Snapshot) -> list[str]:
     found = []
-    streams = [view for view in snapshot.streams if view.info.kind is not Kind.CAMERA]
+    streams = [view for view in snapshot.streams if view.info.kind != "camera"]
     if not streams and not snapshot.discovering:
         found.append("nothing is being published")
     if frozen := sum(view.frozen for view in streams):
         found.append(f"{frozen} of {len(streams)} streams frozen")
-    if silent := sum(view.state in (State.STALE, State.GONE) for view in streams) - frozen:
+    if silent := sum(view.state in ("stale", "gone") for view in streams) - frozen:
         found.append(f"{silent} of {len(streams)} streams silent")
     if snapshot.unsupported:
         found.append(f"{len(snapshot.unsupported)} topics unsupported")
-    cameras = [view for view in snapshot.streams if view.info.kind is Kind.CAMERA]
-    if any(view.state is not State.FRESH for view in cameras):
+    cameras = [view for view in snapshot.streams if view.info.kind == "camera"]
+    if any(view.state != "fresh" for view in cameras):
         found.append("camera frozen" if any(view.frozen for view in cameras) else "camera silent")
     return found

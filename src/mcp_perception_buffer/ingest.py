@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mcp_perception_buffer.model import IMAGES
+
 if TYPE_CHECKING:
     from mcp_perception_buffer.buffer import Buffer
     from mcp_perception_buffer.model import StreamInfo
@@ -26,7 +28,7 @@ class Ingest:
 
     def __init__(self, info: StreamInfo, buffer: Buffer) -> None:
         self._topic = info.topic
-        self._header_only = info.kind.is_image
+        self._header_only = info.kind in IMAGES
         self._buffer = buffer
         self._queue: asyncio.Queue[tuple[bytes, int]] = asyncio.Queue(QUEUE_DEPTH)
 

@@ -6,42 +6,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 # A semantic output: text, number, bool, list or object, as JSON knows them; finite numbers only.
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
 
 
-class Kind(StrEnum):
-    """What a stream carries, which decides how its messages are read."""
+# What a stream carries, which decides how its messages are read. Of images only the header matters.
+Kind = Literal["detections", "semantic", "overlay", "camera"]
+IMAGES: tuple[Kind, ...] = ("overlay", "camera")
 
-    DETECTIONS = "detections"
-    SEMANTIC = "semantic"
-    OVERLAY = "overlay"
-    CAMERA = "camera"
+# How far a stream's newest value can be trusted, best first. Stale: a publisher is there, but
+# silent past the freshness window, or frozen; gone: no publisher; never: nothing received yet.
+State = Literal["fresh", "stale", "gone", "never"]
+BEST_FIRST: tuple[State, ...] = get_args(State)
 
-    @property
-    def is_image(self) -> bool:
-        """Whether only the header of its messages matters here."""
-        return self in (Kind.OVERLAY, Kind.CAMERA)
-
-
-class State(StrEnum):
-    """How far a stream's newest value can be trusted, best first."""
-
-    FRESH = "fresh"
-    STALE = "stale"  # a publisher is there, but silent past the freshness window, or frozen
-    GONE = "gone"  # no publisher
-    NEVER = "never"  # subscribed, nothing received yet
-
-
-class Status(StrEnum):
-    """What one line of a diagnosis says, worst first."""
-
-    PROBLEM = "problem"
-    WARNING = "warning"
-    OK = "ok"
+# What one line of a diagnosis says.
+Status = Literal["problem", "warning", "ok"]
+WORST_FIRST: tuple[Status, ...] = get_args(Status)
 
 
 class Stamp(NamedTuple):

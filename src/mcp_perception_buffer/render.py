@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING
 
 from mcp_perception_buffer.errors import UnknownSkillError
 from mcp_perception_buffer.findings import note
-from mcp_perception_buffer.model import Kind, Observation, Snapshot, State, StreamView
-from mcp_perception_buffer.wording import BEST_FIRST, RenderLimits, Skill, scene_text, tell
+from mcp_perception_buffer.model import BEST_FIRST
+from mcp_perception_buffer.wording import Skill, scene_text, tell
 
 if TYPE_CHECKING:
+    from mcp_perception_buffer.model import Kind, Observation, Snapshot, StreamView
     from mcp_perception_buffer.results import (
         CameraResult,
         DetectionResult,
@@ -25,14 +25,13 @@ if TYPE_CHECKING:
         StreamResult,
         StreamsResult,
     )
-
-E = TypeVar("E", bound=StrEnum)
+    from mcp_perception_buffer.wording import RenderLimits
 
 
 def scene(snapshot: Snapshot, limits: RenderLimits, generated_at: str) -> SceneResult:
     """Render all skills; `generated_at` is the wall clock's ISO 8601 time."""
     skills = _by_importance(snapshot)
-    camera = next((view for view in snapshot.streams if view.info.kind is Kind.CAMERA), None)
+    camera = next((view for view in snapshot.streams if view.info.kind == "camera"), None)
     return {
         "text": scene_text(snapshot, skills, camera, limits),
         "generated_at": generated_at,
@@ -53,12 +52,12 @@ def latest(snapshot: Snapshot, skill: str) -> LatestResult:
     seen = view.observation if view else None
     return {
         "skill": skill,
-        "state": _plain(found.state),
+        "state": found.state,
         "topic": view.info.topic if view else None,
         "stamp": _stamp(seen),
         "frame_id": seen.frame_id if seen else None,
-        "age_s": _age(view) if view else None,
-        "stale": view is None or view.state is not State.FRESH,
+        "age_s": view.age_s if view else None,
+        "stale": view is None or view.state != "fresh",
         "detections": _detections_json(seen, view.info.topic) if view and seen else [],
         "outputs": _outputs(found),
         "overlay_ref": _overlay_ref(found),
@@ -73,9 +72,7 @@ def overlay_ref(snapshot: Snapshot, skill: str) -> OverlayResult:
     """
     found = _overlay_ref(_find_skill(snapshot, skill))
     if found is None:
-        raise UnknownSkillError(
-            f"{skill} has published no overlay. {_known(snapshot, Kind.OVERLAY)}"
-        )
+        raise UnknownSkillError(f"{skill} has published no overlay. {_known(snapshot, 'overlay')}")
     return found
 
 
@@ -84,7 +81,7 @@ def streams(snapshot: Snapshot) -> StreamsResult:
     live: list[StreamResult] = []
     silent = []
     for view in snapshot.streams:
-        if view.state in (State.STALE, State.GONE) and not view.frozen:
+        if view.state in ("stale", "gone") and not view.frozen:
             silent.append(view.info.topic)
         else:
             live.append(_stream(view, snapshot.freshness_window_s))
@@ -106,11 +103,11 @@ def _stream(view: StreamView, freshness_window_s: float) -> StreamResult:
     return {
         "topic": view.info.topic,
         "skill": view.info.skill,
-        "kind": _plain(view.info.kind),
+        "kind": view.info.kind,
         "type": view.info.type,
-        "state": _plain(view.state),
+        "state": view.state,
         "frozen": view.frozen,
-        "last_update_age_s": _age(view),
+        "last_update_age_s": view.age_s,
         "rate_hz": round(view.rate_hz, 2),
         "publishers": view.publishers,
         "received": view.received,
@@ -126,16 +123,14 @@ def _by_importance(snapshot: Snapshot) -> list[Skill]:
     """Group streams by skill: fresh before old, what sees something before what sees nothing."""
     grouped: dict[str, list[StreamView]] = {}
     for view in snapshot.streams:
-        if view.info.kind is not Kind.CAMERA:
+        if view.info.kind != "camera":
             grouped.setdefault(view.info.skill, []).append(view)
     skills = [Skill.of(name, views) for name, views in sorted(grouped.items())]
     return sorted(skills, key=lambda skill: (BEST_FIRST.index(skill.state), not skill.sees))
 
 
 def _find_skill(snapshot: Snapshot, skill: str) -> Skill:
-    views = [
-        v for v in snapshot.streams if v.info.skill == skill and v.info.kind is not Kind.CAMERA
-    ]
+    views = [v for v in snapshot.streams if v.info.skill == skill and v.info.kind != "camera"]
     if not views:
         reasons = [f"{u.topic}: {u.reason}" for u in snapshot.unsupported if u.skill == skill]
         raise unknown_skill(snapshot, f"Not readable: {'; '.join(reasons)}." if reasons else "")
@@ -148,7 +143,7 @@ def unknown_skill(snapshot: Snapshot, hint: str = "") -> UnknownSkillError:
 
 
 def _known(snapshot: Snapshot, kind: Kind | None = None) -> str:
-    views = [v for v in snapshot.streams if v.info.kind is not Kind.CAMERA]
+    views = [v for v in snapshot.streams if v.info.kind != "camera"]
     names = sorted({v.info.skill for v in views if kind is None or v.info.kind is kind})
     what = "Skills with an overlay" if kind else "Known skills"
     if names:
@@ -156,10 +151,6 @@ def _known(snapshot: Snapshot, kind: Kind | None = None) -> str:
     if snapshot.discovering:
         return f"{what}: none yet, still discovering; ask again in a moment."
     return f"{what}: none, nothing is being published."
-
-
-def _age(view: StreamView) -> float | None:
-    return None if view.age_s is None else round(view.age_s, 3)
 
 
 def _stamp(observation: Observation | None) -> StampResult | None:
@@ -170,24 +161,19 @@ def _stamp(observation: Observation | None) -> StampResult | None:
 
 def _skill(skill: Skill, limits: RenderLimits) -> SkillResult:
     return {
-        "state": _plain(skill.state),
+        "state": skill.state,
         "outputs": _outputs(skill),
         "detections": _detections(skill.detections, limits),
         "overlay_ref": _overlay_ref(skill),
     }
 
 
-def _plain(member: E) -> E:
-    """Return it as a plain string, which is written to JSON several times faster."""
-    return cast("E", member.value)
-
-
 def _outputs(skill: Skill) -> dict[str, OutputResult]:
     return {
         view.info.output: {
             "value": view.observation.value,
-            "age_s": _age(view) or 0.0,
-            "stale": view.state is not State.FRESH,
+            "age_s": view.age_s or 0.0,
+            "stale": view.state != "fresh",
             "stamp": _stamp(view.observation),
         }
         for view in skill.outputs
@@ -204,8 +190,8 @@ def _detections(view: StreamView | None, limits: RenderLimits) -> DetectionsResu
     return {
         "count": len(seen.detections),
         "summary": told.summary,
-        "age_s": _age(view) or 0.0,
-        "stale": view.state is not State.FRESH,
+        "age_s": view.age_s or 0.0,
+        "stale": view.state != "fresh",
         "stamp": stamp,
         "mask_ref": {"topic": view.info.topic, "stamp": stamp} if told.masked else None,
     }
@@ -218,14 +204,14 @@ def _overlay_ref(skill: Skill) -> OverlayResult | None:
     return {
         "topic": view.info.topic,
         "stamp": _stamp(view.observation),
-        "age_s": _age(view) or 0.0,
-        "stale": view.state is not State.FRESH,
+        "age_s": view.age_s or 0.0,
+        "stale": view.state != "fresh",
     }
 
 
 def _camera(view: StreamView) -> CameraResult:
-    alive = view.state is State.FRESH
-    return {"topic": view.info.topic, "alive": alive, "age_s": _age(view)}
+    alive = view.state == "fresh"
+    return {"topic": view.info.topic, "alive": alive, "age_s": view.age_s}
 
 
 def _detections_json(observation: Observation, topic: str) -> list[DetectionResult]:

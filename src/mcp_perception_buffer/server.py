@@ -33,6 +33,7 @@ from mcp_perception_buffer.settings import Settings, load_settings
 from mcp_perception_buffer.tools import create_mcp
 from mcp_perception_buffer.topics import TopicFilter
 from mcp_perception_buffer.watcher import Watcher
+from mcp_perception_buffer.wording import tell
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -159,6 +160,7 @@ async def running(settings: Settings, on_failure: Callable[[], None]) -> AsyncIt
         camera_topic=settings.camera_topic,
         include_hidden=settings.include_hidden,
     )
+    limits = settings.render.limits()
     # The source knows the types, the decoder needs them, the buffer the decoder, the source the
     # buffer: the circle is closed when the first message is looked at.
     decoder = Decoder(lambda type_name: source.find_definition(type_name))
@@ -167,6 +169,7 @@ async def running(settings: Settings, on_failure: Callable[[], None]) -> AsyncIt
         history_depth=settings.history_depth,
         freshness_window_s=settings.freshness_window_s,
         retention_s=settings.retention_s,
+        prepare=partial(tell, limits=limits),
     )
     source: Source = settings.source.build(
         buffer=buffer,
@@ -188,7 +191,7 @@ async def running(settings: Settings, on_failure: Callable[[], None]) -> AsyncIt
         tasks,
         outbox,
         topics=topics,
-        limits=settings.render.limits(),
+        limits=limits,
         reconcile_interval_s=settings.reconcile_interval_s,
     )
     heartbeat = Heartbeat(health)
@@ -222,7 +225,7 @@ async def running(settings: Settings, on_failure: Callable[[], None]) -> AsyncIt
             health.ready = True
             mcp = create_mcp(
                 buffer,
-                settings.render.limits(),
+                limits,
                 watcher,
                 lambda: Surroundings(source.network(), _brain_status(delivery)),
             )

@@ -39,14 +39,14 @@ class TopicFilter:
         so that equal names stay two skills and no name depends on what else is running.
         """
         if topic == self.camera_topic:
-            return StreamInfo(topic, "", "", Kind.CAMERA, type_name)
+            return StreamInfo(topic, "", "", "camera", type_name)
         for index, prefix in enumerate(self._prefixes):
             skill, _, output = topic.removeprefix(prefix).partition("/")
             if not topic.startswith(prefix) or not skill or not output:
                 continue
             if not self._include_hidden and "/_" in topic:
                 return None
-            kind = _KINDS.get(output, Kind.SEMANTIC)
+            kind = _KINDS.get(output, "semantic")
             name = skill if index == 0 else f"{prefix.lstrip('/') or '/'}{skill}"
             return StreamInfo(topic, name, output, kind, type_name)
         return None
@@ -58,4 +58,4 @@ class TopicFilter:
         return f"{self._prefixes[0]}{skill}/{output}"
 
 
-_KINDS = {"detections": Kind.DETECTIONS, "overlay": Kind.OVERLAY}
+_KINDS: dict[str, Kind] = {"detections": "detections", "overlay": "overlay"}

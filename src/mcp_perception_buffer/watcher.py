@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Literal
 import structlog
 
 from mcp_perception_buffer.events.base import Event, Fate, Record
-from mcp_perception_buffer.model import State
 from mcp_perception_buffer.tasks.base import TaskSourceError
 from mcp_perception_buffer.text import one_line
 from mcp_perception_buffer.topics import TopicFilter
@@ -245,7 +244,7 @@ class Watcher:
     def _read_present(self, entries: Iterable[_Entry]) -> None:
         for entry in entries:
             view = self._buffer.view(entry.topic)
-            if entry.watch and view and view.observation and view.state is State.FRESH:
+            if entry.watch and view and view.observation and view.state == "fresh":
                 received_ns = self._clock_ns() - int((view.age_s or 0.0) * 1e9)
                 self._take([(entry, entry.watch)], view.observation, received_ns)
 
@@ -316,12 +315,12 @@ class Watcher:
 
     def _detection_summary(self, skill: str) -> str:
         view = self._buffer.view(self._topic_of(skill, "detections"))
-        fresh = view is not None and view.state is State.FRESH and view.observation
+        fresh = view is not None and view.state == "fresh" and view.observation
         return summarise(fresh, self._limits) if fresh else ""
 
     def _overlay_ref(self, skill: str) -> dict[str, object] | None:
         view = self._buffer.view(self._topic_of(skill, "overlay"))
-        if view is None or view.state is not State.FRESH or view.observation is None:
+        if view is None or view.state != "fresh" or view.observation is None:
             return None
         stamp = view.observation.stamp
         return {"topic": view.info.topic, "stamp": stamp._asdict() if stamp else None}

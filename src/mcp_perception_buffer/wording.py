@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from mcp_perception_buffer.model import (
+    BEST_FIRST,
     Detection,
-    Kind,
     Observation,
     Snapshot,
     State,
@@ -35,8 +35,6 @@ class RenderLimits:
     max_value_chars: int = 300
 
 
-BEST_FIRST = tuple(State)
-
 _PLAIN_LABEL = re.compile(r"\w[\w ./+-]{0,31}")
 
 
@@ -57,7 +55,7 @@ def tell(seen: Observation, info: StreamInfo, limits: RenderLimits) -> Told:
 
 
 def _tell(seen: Observation, info: StreamInfo, limits: RenderLimits) -> Told:
-    if info.kind is Kind.DETECTIONS:
+    if info.kind == "detections":
         if not seen.detections:
             return Told("looked, saw nothing")
         count, summary = len(seen.detections), summarise(seen, limits)
@@ -120,17 +118,17 @@ class Skill(NamedTuple):
         sees = False
         for view in views:
             kind = view.info.kind
-            if kind is Kind.OVERLAY:
+            if kind == "overlay":
                 overlay = view
                 continue
-            if kind is Kind.DETECTIONS:
+            if kind == "detections":
                 detections = view
             else:
                 outputs.append(view)
             ranks.append(BEST_FIRST.index(view.state))
             seen = view.observation
             sees = sees or (seen is not None and bool(seen.detections or seen.value))
-        state = BEST_FIRST[min(ranks)] if ranks else overlay.state if overlay else State.NEVER
+        state = BEST_FIRST[min(ranks)] if ranks else overlay.state if overlay else "never"
         return cls(name, state, sees, detections, outputs, overlay)
 
     @property
@@ -200,7 +198,7 @@ def _camera_text(camera: StreamView) -> str:
         return "Camera: no image received."
     if camera.frozen:
         return "Camera: FROZEN, it repeats an old image, the same stamp again and again."
-    state = "alive" if camera.state is State.FRESH else "SILENT"
+    state = "alive" if camera.state == "fresh" else "SILENT"
     return f"Camera: {state}, last image {_ago(camera.age_s)}."
 
 
@@ -219,22 +217,22 @@ def _block(skill: Skill, limits: RenderLimits) -> str:
 
 
 def _flag(view: StreamView) -> str:
-    if view.state is State.FRESH:
+    if view.state == "fresh":
         return ""
     return f", {view.state.upper()}{', FROZEN' if view.frozen else ''}"
 
 
 def _state_text(skill: Skill) -> str:
-    if skill.state is State.STALE and skill.frozen:
+    if skill.state == "stale" and skill.frozen:
         return "STALE, FROZEN: an old picture is repeated, the same stamp again and again"
     return _STATE_TEXTS[skill.state]
 
 
 _STATE_TEXTS = {
-    State.FRESH: "fresh",
-    State.STALE: "STALE, its publisher has fallen silent",
-    State.GONE: "GONE, nobody publishes it any more",
-    State.NEVER: "no value",
+    "fresh": "fresh",
+    "stale": "STALE, its publisher has fallen silent",
+    "gone": "GONE, nobody publishes it any more",
+    "never": "no value",
 }
 
 

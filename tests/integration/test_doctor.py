@@ -5,7 +5,6 @@ from rich.console import Console
 
 from mcp_perception_buffer.doctor import doctor
 from mcp_perception_buffer.errors import SourceUnavailableError, UnknownSkillError
-from mcp_perception_buffer.model import State
 from processes import fresh_domain, publisher, service
 from support import eventually
 
@@ -25,7 +24,7 @@ async def test_it_shows_every_skill_and_says_whether_all_is_well(
         assert "No skill has published anything yet" in screen.export_text()
         async with publisher("--camera-topic", "", domain=domain) as vision:
             await eventually(
-                lambda: [v.state for v in running.buffer.snapshot().streams] == [State.FRESH] * 5
+                lambda: [v.state for v in running.buffer.snapshot().streams] == ["fresh"] * 5
             )
             assert await eventually(lambda: doctor(url, None, screen))
             shown = " ".join(screen.export_text().split())

@@ -26,7 +26,7 @@ from rclpy.signals import SignalHandlerOptions  # noqa: E402
 
 from mcp_perception_buffer.buffer import Buffer  # noqa: E402
 from mcp_perception_buffer.decode import Decoder  # noqa: E402
-from mcp_perception_buffer.model import Kind, StreamInfo  # noqa: E402
+from mcp_perception_buffer.model import StreamInfo  # noqa: E402
 from mcp_perception_buffer.sources import ros_arrivals  # noqa: E402
 from mcp_perception_buffer.sources.ros_arrivals import _set_callback as set_callback  # noqa: E402
 from mcp_perception_buffer.sources.ros_executor import (  # noqa: E402
@@ -132,7 +132,7 @@ async def test_entities_come_and_go_while_messages_flow() -> None:
 
 
 async def test_streams_that_ended_leave_no_object_behind() -> None:
-    info = StreamInfo("/vision/a/text", "a", "text", Kind.SEMANTIC, "std_msgs/msg/String")
+    info = StreamInfo("/vision/a/text", "a", "text", "semantic", "std_msgs/msg/String")
 
     def dead_references() -> int:
         gc.collect()

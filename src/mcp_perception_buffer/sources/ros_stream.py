@@ -26,7 +26,7 @@ from rclpy.qos import (
 )
 
 from mcp_perception_buffer.ingest import Ingest
-from mcp_perception_buffer.model import Kind, Link
+from mcp_perception_buffer.model import Link
 from mcp_perception_buffer.sources.ros_types import load_type
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 
 # Messages that DDS holds for us. Of images only the newest is of interest; small ones have to
 # wait here until one lost before them is sent again, which a lossy link delays by seconds.
-QOS_DEPTH = {Kind.SEMANTIC: 256, Kind.DETECTIONS: 32, Kind.OVERLAY: 1, Kind.CAMERA: 1}
+QOS_DEPTH = {"semantic": 256, "detections": 32, "overlay": 1, "camera": 1}
 # How long latched messages may take to arrive where other publishers are not latched.
 LATCHED_WAIT_S = 2.0
 # Publishers of one topic whose sequence numbers are followed; then counting begins anew.
