@@ -28,6 +28,7 @@ ROWS = {
     "idle": rows_cpu.idle,
     "readable": rows_latency.readable,
     "see": rows_http.see,
+    "server": rows_http.server,
     "after_idle": rows_latency.after_idle,
     "edge": rows_latency.edge,
     "appear": rows_latency.appear,

@@ -7,15 +7,33 @@ import contextlib
 import gc
 import time
 import tracemalloc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.mcp_http import Caller
-from benchmarks.measure import Child, Plan, Row, child, fresh_domain, in_turn, median, ms, share
+from benchmarks.measure import (
+    Child,
+    Plan,
+    Row,
+    Side,
+    child,
+    fresh_domain,
+    in_turn,
+    median,
+    ms,
+    share,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 TOPICS, RATE_HZ = 40, 50
+
+
+class Load(NamedTuple):
+    """Messages of 8 detections each."""
+
+    topics: int
+    rate_hz: float  # of each topic
 
 
 async def spent(measured: Child, seconds: float, port: int | None) -> dict[str, Any]:
@@ -30,7 +48,6 @@ async def spent(measured: Child, seconds: float, port: int | None) -> dict[str, 
     received = after["received"] - before["received"]
     return {
         "cpu": (after["cpu_s"] - before["cpu_s"]) / lasted,
-        "cpu_per_message_us": (after["cpu_s"] - before["cpu_s"]) / max(1, received) * 1e6,
         "rate_hz": received / lasted,
         **{key: after[key] for key in ("rss_mib", "fds", "threads", "streams")},
         "dropped": after.get("dropped", 0) - before.get("dropped", 0),
@@ -42,37 +59,54 @@ def service_args(plan: Plan, *more: object) -> tuple[object, ...]:
     return (*more, "--uvloop") if plan.uvloop else more
 
 
-async def _plain(domain: str, topics: int, seconds: float) -> dict[str, Any]:
-    async with child("plain_node", domain, "--topics", topics) as node:
-        await node.until(lambda a: a["streams"] == topics)
-        await asyncio.sleep(2)
-        return await spent(node, seconds, None)
+async def _standing(
+    running: contextlib.AsyncExitStack, module: str, load: Load, *args: object, asked: bool = False
+) -> Side:
+    """Start a process and a publisher for it alone, and return what lets messages flow for a turn.
+
+    What a message costs differs from one second to the next more than between two sides. So both
+    stand ready all the time, past their start, only the messages change sides, in many short turns,
+    and all turns of a side count together: some of the work comes every ten seconds.
+    """
+    domain = fresh_domain()
+    options = ("--topics", load.topics, "--rate", load.rate_hz)
+    publisher = await running.enter_async_context(child("publisher", domain, *options))
+    measured = await running.enter_async_context(child(module, domain, *args))
+    await measured.until(lambda a: a["streams"] >= load.topics)
+    await asyncio.sleep(4)  # past discovery
+    await publisher.ask(rate=0)
+
+    async def turn() -> dict[str, Any]:
+        await publisher.ask(rate=load.rate_hz)
+        await asyncio.sleep(0.1)
+        found = await spent(measured, 2.0, measured.hello["port"] if asked else None)
+        await publisher.ask(rate=0)
+        await asyncio.sleep(0.1)
+        return found
+
+    return turn
 
 
-async def _ours(domain: str, topics: int, seconds: float, *args: object) -> dict[str, Any]:
-    async with child("service", domain, *args) as service:
-        await service.until(lambda a: a["streams"] >= topics)
-        await asyncio.sleep(2)
-        return await spent(service, seconds, service.hello["port"])
+def _message_us(turns: Sequence[dict[str, Any]]) -> float:
+    """Return what a message cost on average; a plain node may be too slow for all of them."""
+    return sum(turn["cpu"] for turn in turns) / sum(turn["rate_hz"] for turn in turns) * 1e6
 
 
 async def _ingest(
     plan: Plan, note: Callable[[str], None], name: str, bound: float, *args: object
 ) -> Row:
-    load = ("--topics", TOPICS, "--rate", RATE_HZ)
-    domain = fresh_domain()
-    async with child("publisher", domain, *load):
+    load = Load(TOPICS, RATE_HZ)
+    async with contextlib.AsyncExitStack() as running:
         plain, ours = await in_turn(
-            plan.rounds,
-            lambda: _plain(domain, TOPICS, plan.seconds),
-            lambda: _ours(domain, TOPICS, plan.seconds, *service_args(plan, *args)),
+            4 * plan.rounds,
+            await _standing(running, "plain_node", load, "--topics", TOPICS),
+            await _standing(running, "service", load, *service_args(plan, *args), asked=True),
             note=note,
         )
-    a, b = (median([one["cpu_per_message_us"] for one in side]) for side in (plain, ours))
-    cpu = [median([one["cpu"] for one in side]) for side in (plain, ours)]
-    # A message, since the plain node may be too slow for all of them.
+    a, b = _message_us(plain), _message_us(ours)
     theirs, ours_text = (
-        f"{us:.0f} µs ({used * 100:.0f} %)" for us, used in zip((a, b), cpu, strict=True)
+        f"{us:.0f} µs ({median([turn['cpu'] for turn in turns]) * 100:.0f} %)"
+        for us, turns in ((a, plain), (b, ours))
     )
     details = {"plain": plain, "ours": ours}
     return Row(name, theirs, ours_text, b / a, f"≤ {bound}×", b / a <= bound, details)
@@ -89,43 +123,16 @@ async def watched(plan: Plan, note: Callable[[str], None]) -> Row:
 
 
 async def streams(plan: Plan, note: Callable[[str], None]) -> Row:
-    """500 streams against 10 at the same total rate.
-
-    Both stand ready all the time and only the messages change sides, in many short turns, since
-    what a message costs differs from one second to the next more than between the sides. All turns
-    of a side count together: some of the work comes every ten seconds.
-    """
-    turns, seconds, total_hz = 4 * plan.rounds, 2.0, 1000
+    """500 streams against 10 at the same total rate."""
+    total_hz = 1000
     async with contextlib.AsyncExitStack() as running:
-
-        async def made(topics: int) -> tuple[Child, Child]:
-            domain = fresh_domain()
-            args = ("--topics", topics, "--rate", total_hz / topics)
-            publisher = await running.enter_async_context(child("publisher", domain, *args))
-            service = await running.enter_async_context(
-                child("service", domain, *service_args(plan))
-            )
-            await service.until(lambda a: a["streams"] >= topics)
-            await asyncio.sleep(4)  # past discovery
-            await publisher.ask(rate=0)
-            return publisher, service
-
-        async def side(publisher: Child, service: Child, topics: int) -> dict[str, Any]:
-            await publisher.ask(rate=total_hz / topics)
-            await asyncio.sleep(0.1)
-            found = await spent(service, seconds, None)
-            await publisher.ask(rate=0)
-            await asyncio.sleep(0.1)
-            return found
-
-        few_pair, many_pair = await made(10), await made(500)
         few, many = await in_turn(
-            turns, lambda: side(*few_pair, 10), lambda: side(*many_pair, 500), note=note
+            4 * plan.rounds,
+            await _standing(running, "service", Load(10, total_hz / 10), *service_args(plan)),
+            await _standing(running, "service", Load(500, total_hz / 500), *service_args(plan)),
+            note=note,
         )
-    a, b = (
-        sum(one["cpu"] for one in side) / sum(one["rate_hz"] for one in side) * 1e6
-        for side in (few, many)
-    )
+    a, b = _message_us(few), _message_us(many)
     rss, fds = (median([one[key] for one in many]) for key in ("rss_mib", "fds"))
     return Row(
         f"CPU a message, 500 streams against 10 ({rss:.0f} MiB, {fds:.0f} fds)",

@@ -188,6 +188,34 @@ def test_a_message_that_nobody_reads_is_not_decoded() -> None:
     assert (first, decode.calls) == (1, 2)
 
 
+def test_who_asks_for_every_message_finds_it_decoded_and_in_words() -> None:
+    decode, prepared = CountingDecoder(), list[Observation]()
+    scene = Scene()
+    scene.buffer = Buffer(
+        decode, clock_ns=scene.clock, prepare=lambda seen, info: prepared.append(seen)
+    )
+    for _ in range(2):
+        scene.put(SEEN, detections(detection()))
+        scene.snapshot()
+    assert prepared == []
+    scene.put(SEEN, detections(detection("cup")))
+    [seen], before = prepared, decode.calls
+    assert (only(scene).observation, decode.calls) == (seen, before)
+
+
+def test_who_asks_now_and_then_has_nothing_decoded_ahead() -> None:
+    decode, prepared = CountingDecoder(), list[Observation]()
+    scene = Scene()
+    scene.buffer = Buffer(
+        decode, clock_ns=scene.clock, prepare=lambda seen, info: prepared.append(seen)
+    )
+    for _ in range(10):
+        for _ in range(5):
+            scene.put(SEEN, detections(detection()))
+        scene.snapshot()
+    assert (decode.calls, prepared) == (1 + 10, [])  # the very first one, and what was asked for
+
+
 @pytest.mark.parametrize(
     ("topic", "cdr"),
     [

@@ -68,7 +68,6 @@ class AsyncioExecutor(Executor):
         self._entities_changed = True
         self._waiting = False
         self._arrivals = Arrivals()
-        self._unread: dict[Subscription[Any], None] = {}  # an ordered set
         self._took_ns = 0
         self._gathering = False
         self._next_take: asyncio.Handle | None = None
@@ -203,7 +202,6 @@ class AsyncioExecutor(Executor):
             self._next_take.cancel()
         self._loop.remove_reader(self._arrivals)
         self._arrivals.close()
-        self._unread.clear()
         self._ready.clear()
         for task in self._background:
             task.cancel()
@@ -240,19 +238,17 @@ class AsyncioExecutor(Executor):
             self._fail(ExecutorStoppedError(f"cannot take messages: {exc}"))
 
     def _take_some(self, enough: int) -> None:
-        self._unread.update(dict.fromkeys(self._arrivals.ready()))
-        takes = 0
-        while self._unread and takes < MAX_TAKES_PER_TURN:
-            subscription = next(iter(self._unread))
-            del self._unread[subscription]
-            count = self._drain(subscription)
-            if count == MAX_TAKES_PER_SUBSCRIPTION:
-                self._unread[subscription] = None  # it may hold more, after the others' turn
-            takes += count
+        takes, more = 0, False
+        for subscription in self._arrivals.ready():
+            count = self._drain(subscription) if takes < MAX_TAKES_PER_TURN else None
+            if count is None or count == MAX_TAKES_PER_SUBSCRIPTION:
+                self._arrivals.tell_again(subscription)  # after the others' turn
+                more = True
+            takes += count or 0
         self._took_ns = time.monotonic_ns()
-        gather = takes >= enough or bool(self._unread)
+        gather = more or takes >= enough
         if gather:
-            delay_s = 0.0 if self._unread else GATHER_S
+            delay_s = 0.0 if more else GATHER_S
             self._next_take = self._loop.call_later(delay_s, self._take_messages, WORTH_GATHERING)
         if gather is not self._gathering:
             self._gathering = gather
