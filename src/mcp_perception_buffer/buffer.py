@@ -109,17 +109,16 @@ class Buffer:
         stream.arrived(cdr, received_ns)
         entry = _Entry(received_ns, cdr)
         listener = self._listeners.get(topic)
-        ahead = stream.is_asked_often()
-        eager = ahead or listener is not None or stream.decode_on_arrival(cdr)
+        eager = listener is not None or stream.decode_on_arrival(cdr)
         if eager and not self._reduce(stream, entry):
             return
         stream.entries.append(entry)
         seen = entry.observation
-        if ahead and seen is not None and stream.info.kind not in IMAGES:
-            self._prepare(seen, stream.info)
         if listener is not None and seen is not None:
             frozen = stream.repeats(seen.stamp, self._window_ns)
             listener(None if frozen else seen, received_ns)
+        if stream.asked_often and seen is not None and stream.info.kind not in IMAGES:
+            self._prepare(seen, stream.info)
 
     def listen(self, topic: str, listener: Listener | None) -> None:
         """Hand every decodable message of a topic to `listener` as it is put; None ends it.
@@ -193,7 +192,7 @@ class Buffer:
             state,
             stream.publishers,
             entry.observation if entry else None,
-            age_ns // 1_000_000 / 1000 if age_ns is not None else None,
+            age_ns / 1e9 if age_ns is not None else None,
             stream.rate_hz() if fresh else 0.0,
             stream.received,
             stream.dropped,
@@ -256,7 +255,8 @@ class _Stream:
         self.last_good: _Entry | None = None
         self.suspect_for = 0
         self.asked = False  # for the last message
-        self._asked_before = False  # for the one before it
+        self.asked_often = False  # for both messages before the last one
+        self._asked_before = False  # for the one before the last
         self.lost = 0
         self.link: Link | None = None
         self.usual_hz: float | None = None
@@ -269,6 +269,8 @@ class _Stream:
     def arrived(self, cdr: bytes, received_ns: int) -> None:
         self.received += 1
         self.last_ns = received_ns
+        self.asked_often = self.asked and self._asked_before
+        self._asked_before, self.asked = self.asked, False
         marks = self.marks
         if received_ns >= self._next_mark_ns:
             marks.append((received_ns, self.received))
@@ -297,15 +299,10 @@ class _Stream:
             and self._head in (struct.pack("<iI", *stamp), struct.pack(">iI", *stamp))
         )
 
-    def is_asked_often(self) -> bool:
-        """Say, as a message arrives, whether each of the two before it was asked for."""
-        often = self.asked and self._asked_before
-        self._asked_before, self.asked = self.asked, False
-        return often
-
     def decode_on_arrival(self, cdr: bytes) -> bool:
         return (
-            len(cdr) > EAGER_BYTES
+            self.asked_often
+            or len(cdr) > EAGER_BYTES
             or self.suspect_for > 0
             or self.last_good is None
             or self.info.kind in IMAGES

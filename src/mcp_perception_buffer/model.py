@@ -21,7 +21,7 @@ IMAGES: tuple[Kind, ...] = ("overlay", "camera")
 State = Literal["fresh", "stale", "gone", "never"]
 BEST_FIRST: tuple[State, ...] = get_args(State)
 
-# What one line of a diagnosis says.
+# What one line of a diagnosis says, worst first.
 Status = Literal["problem", "warning", "ok"]
 WORST_FIRST: tuple[Status, ...] = get_args(Status)
 
@@ -93,7 +93,7 @@ class Link(NamedTuple):
 
 
 class StreamView(NamedTuple):
-    """A stream at the moment of a snapshot. `age_s`, in whole ms, is None until one was received.
+    """A stream at the moment of a snapshot. `age_s` is None until something was received.
 
     `frozen`: messages arrive, but all with the same header stamp; such a stream is stale.
     `silent_s` counts from the last message of any kind, or from the beginning of the stream.

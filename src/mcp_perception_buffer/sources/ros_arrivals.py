@@ -42,7 +42,6 @@ class Arrivals:
         self._epoll = select.epoll()
         self._followed: dict[int, list[Subscription[Any]]] = {}  # by eventfd
         self._held: dict[Subscription[Any], contextlib.ExitStack] = {}
-        self._descriptors: dict[Subscription[Any], int] = {}
 
     def fileno(self) -> int:
         """Return the descriptor that is readable while `ready` has something to tell."""
@@ -67,10 +66,6 @@ class Arrivals:
         """Return those that may have messages since the last call."""
         return [found for fd, _ in self._epoll.poll(0) for found in self._followed[fd]]
 
-    def tell_again(self, subscription: Subscription[Any]) -> None:
-        """Let `ready` tell it once more, after all others that have messages."""
-        os.eventfd_write(self._descriptors[subscription], 1)
-
     def nudge(self) -> None:
         """Let `ready` tell all of them, so that no call which a middleware leaves out is missed."""
         for fd in self._followed:
@@ -85,7 +80,6 @@ class Arrivals:
         held.enter_context(subscription.handle)
         fd = self._descriptor()
         self._followed[fd].append(subscription)
-        self._descriptors[subscription] = fd
         held.callback(self._end, subscription, fd)
         pointer = subscription.handle.pointer
         if _set_callback(pointer, _eventfd_write, fd):
@@ -112,7 +106,6 @@ class Arrivals:
         return min(self._followed, key=lambda fd: len(self._followed[fd]))
 
     def _end(self, subscription: Subscription[Any], fd: int) -> None:
-        del self._descriptors[subscription]
         self._followed[fd].remove(subscription)
         if not self._followed[fd]:
             del self._followed[fd]

@@ -68,6 +68,7 @@ class AsyncioExecutor(Executor):
         self._entities_changed = True
         self._waiting = False
         self._arrivals = Arrivals()
+        self._unread: deque[Subscription[Any]] = deque()  # left by the last turn, in its order
         self._took_ns = 0
         self._gathering = False
         self._next_take: asyncio.Handle | None = None
@@ -202,6 +203,7 @@ class AsyncioExecutor(Executor):
             self._next_take.cancel()
         self._loop.remove_reader(self._arrivals)
         self._arrivals.close()
+        self._unread.clear()
         self._ready.clear()
         for task in self._background:
             task.cancel()
@@ -238,17 +240,19 @@ class AsyncioExecutor(Executor):
             self._fail(ExecutorStoppedError(f"cannot take messages: {exc}"))
 
     def _take_some(self, enough: int) -> None:
-        takes, more = 0, False
-        for subscription in self._arrivals.ready():
-            count = self._drain(subscription) if takes < MAX_TAKES_PER_TURN else None
-            if count is None or count == MAX_TAKES_PER_SUBSCRIPTION:
-                self._arrivals.tell_again(subscription)  # after the others' turn
-                more = True
-            takes += count or 0
+        unread = deque(dict.fromkeys([*self._unread, *self._arrivals.ready()]))
+        takes = 0
+        while unread and takes < MAX_TAKES_PER_TURN:
+            subscription = unread.popleft()
+            count = self._drain(subscription)
+            if count == MAX_TAKES_PER_SUBSCRIPTION:
+                unread.append(subscription)  # it may hold more, after the others' turn
+            takes += count
+        self._unread = unread
         self._took_ns = time.monotonic_ns()
-        gather = more or takes >= enough
+        gather = takes >= enough or bool(self._unread)
         if gather:
-            delay_s = 0.0 if more else GATHER_S
+            delay_s = 0.0 if self._unread else GATHER_S
             self._next_take = self._loop.call_later(delay_s, self._take_messages, WORTH_GATHERING)
         if gather is not self._gathering:
             self._gathering = gather
