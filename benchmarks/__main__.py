@@ -28,6 +28,7 @@ ROWS = {
     "idle": rows_cpu.idle,
     "readable": rows_latency.readable,
     "see": rows_http.see,
+    "rarely": rows_http.rarely,
     "server": rows_http.server,
     "after_idle": rows_latency.after_idle,
     "edge": rows_latency.edge,
@@ -85,7 +86,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("rows", nargs="*", help=f"of {', '.join(ROWS)}; all by default")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=4.0, help="of one turn")
+    parser.add_argument(
+        "--seconds", type=float, default=4.0, help="of a turn that has no length of its own"
+    )
     parser.add_argument("--uvloop", action="store_true", help="run the service on uvloop")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results.json"))
     options = parser.parse_args()

@@ -27,6 +27,8 @@ from benchmarks.rows_cpu import TOPICS, service_args
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    Call = Callable[[str], Awaitable[float]]
+
 CLIENTS = 100
 # What the service is built for (40 topics x 50 Hz), times ten.
 NOMINAL_HZ, OVERLOAD_HZ = 50, 500
@@ -54,57 +56,85 @@ async def see(plan: Plan, note: Callable[[str], None]) -> Row:
 
     The client is the MCP SDK's own.
     """
-    async with live_service(plan) as (service, _):
-        url = f"http://127.0.0.1:{service.hello['port']}/mcp"
-        async with Client(url) as client:
+    name = "what_do_you_see against a ready-made answer, official client"
+    async with live_service(plan) as (service, _), official(service) as call:
+        ready, ours = await _ready_and_ours(plan, note, service, call, turns=10, calls=40)
+    return _row(name, ready, ours, bound=1.10)
 
-            async def call(tool: str) -> float:
-                began = time.perf_counter()
-                answer = await client.call_tool(tool, {})
-                took = time.perf_counter() - began
-                assert answer.structured_content
-                return took
 
-            name = "what_do_you_see against a ready-made answer, official client"
-            row = await _against_ready_made(plan, note, name, service, call)
-    row.target, row.ok = "≤ 1.10×", row.ratio is not None and row.ratio <= 1.10
-    return row
+async def rarely(plan: Plan, note: Callable[[str], None]) -> Row:
+    """The same, but asked so rarely that nothing is decoded ahead and all caches are cold."""
+    name = "what_do_you_see against ready-made, asked twice a second"
+    async with live_service(plan) as (service, _), official(service) as call:
+        ready, ours = await _ready_and_ours(
+            plan, note, service, call, turns=2, calls=5, pause_s=0.5
+        )
+    return _row(name, ready, ours)
 
 
 async def server(plan: Plan, note: Callable[[str], None]) -> Row:
     """The same by a client that costs next to nothing: what is left is the server alone."""
+    name = "what_do_you_see against ready-made, without a client's work"
     async with live_service(plan) as (service, caller):
 
         async def call(tool: str) -> float:
             return (await asyncio.to_thread(caller.call, tool))[1]
 
-        name = "the same, without a client's work"
-        return await _against_ready_made(plan, note, name, service, call)
+        ready, ours = await _ready_and_ours(plan, note, service, call, turns=10, calls=40)
+    return _row(name, ready, ours)
 
 
-async def _against_ready_made(
+@contextlib.asynccontextmanager
+async def official(service: Child) -> AsyncIterator[Call]:
+    """Connect the SDK's client; a call returns how many seconds a tool's result took."""
+    async with Client(f"http://127.0.0.1:{service.hello['port']}/mcp") as client:
+
+        async def call(tool: str) -> float:
+            began = time.perf_counter()
+            answer = await client.call_tool(tool, {})
+            took = time.perf_counter() - began
+            assert answer.structured_content
+            return took
+
+        yield call
+
+
+async def _ready_and_ours(
     plan: Plan,
     note: Callable[[str], None],
-    name: str,
     service: Child,
-    call: Callable[[str], Awaitable[float]],
-) -> Row:
-    """Ask both tools in many short turns, one question soon after the other."""
-    calls = 40
+    call: Call,
+    *,
+    turns: int,
+    calls: int,
+    pause_s: float = 0.002,
+) -> list[list[dict[str, Any]]]:
+    """Ask both tools in many short turns."""
 
     async def side(tool: str) -> dict[str, Any]:
         before, times = await service.ask(), []
         for _ in range(calls):
             times.append(await call(tool))
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(pause_s)
         after = await service.ask()
         return {"times": times, "cpu": (after["cpu_s"] - before["cpu_s"]) / calls}
 
     for tool in ("ready_made", "what_do_you_see"):
         await side(tool)
-    ready, ours = await in_turn(
-        10 * plan.rounds, lambda: side("ready_made"), lambda: side("what_do_you_see"), note=note
+    return await in_turn(
+        turns * plan.rounds,
+        lambda: side("ready_made"),
+        lambda: side("what_do_you_see"),
+        note=note,
     )
+
+
+def _row(
+    name: str,
+    ready: list[dict[str, Any]],
+    ours: list[dict[str, Any]],
+    bound: float | None = None,
+) -> Row:
     a, b = (median([took for turn in side for took in turn["times"]]) for side in (ready, ours))
     details = {
         "ready_cpu_ms": median([turn["cpu"] for turn in ready]) * 1e3,
@@ -114,7 +144,8 @@ async def _against_ready_made(
             for one, other in zip(ours, ready, strict=True)
         ],
     }
-    return Row(name, ms(a), ms(b), b / a, "", None, details)
+    target, ok = ("", None) if bound is None else (f"≤ {bound:.2f}×", b / a <= bound)
+    return Row(name, ms(a), ms(b), b / a, target, ok, details)
 
 
 async def clients(plan: Plan, note: Callable[[str], None]) -> Row:
