@@ -91,6 +91,7 @@ def main() -> None:
     # The last one: rclpy meets a context that was shut down between two of its steps.
     with contextlib.suppress(KeyboardInterrupt, ExternalShutdownException, RCLError):
         rclpy.spin(node)
+    node.destroy_node()  # or its shared memory stays behind
 
 
 if __name__ == "__main__":

@@ -148,7 +148,8 @@ def main() -> None:
     options = parser.parse_args()
     rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    load = Load(rclpy.create_node("benchmark_publisher", enable_rosout=False), options)
+    node = rclpy.create_node("benchmark_publisher", enable_rosout=False)
+    load = Load(node, options)
     lock = threading.Lock()
 
     def handle(command: dict[str, Any]) -> dict[str, Any]:
@@ -168,7 +169,11 @@ def main() -> None:
 
     say({"ready": True})
     answer_commands(handle)
-    load.run()
+    try:
+        load.run()
+    finally:  # or its shared memory stays behind
+        node.destroy_node()
+        rclpy.try_shutdown()
 
 
 if __name__ == "__main__":
