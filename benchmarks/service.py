@@ -26,6 +26,7 @@ from mcp_perception_buffer.component import Component
 from mcp_perception_buffer.logs import configure_logging
 from mcp_perception_buffer.results import SceneResult
 from mcp_perception_buffer.settings import Settings, load_settings
+from mcp_perception_buffer.wording import RenderLimits
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -40,6 +41,7 @@ class Probe:
 
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
+        self._limits = RenderLimits()
         self.latencies_ns: list[int] = []
         self.first_ns: dict[str, int] = {}
 
@@ -48,7 +50,7 @@ class Probe:
         skill = topic.split("/")[-2]
 
         def readable(seen: Observation | None, received_ns: int) -> None:
-            answer = render.latest(self._buffer.snapshot(), skill)
+            answer = render.latest(self._buffer.snapshot(), skill, self._limits)
             now = time.monotonic_ns()
             self.first_ns.setdefault(topic, now)
             stamp = answer["stamp"]

@@ -119,7 +119,7 @@ class Victim:
         _encoded(render.scene(snapshot, RenderLimits(), "now"))
         _encoded(render.streams(snapshot))
         for skill in {view.info.skill for view in snapshot.streams} - {""}:
-            _encoded(render.latest(snapshot, skill))
+            _encoded(render.latest(snapshot, skill, RenderLimits()))
 
 
 def _encoded(answer: Any) -> bytes:

@@ -75,7 +75,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """One subscribed topic. `output` is the topic's part after the skill."""
+    """One subscribed topic; `output` is its part after the skill. The camera alone has neither."""
 
     topic: str
     skill: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mcp_perception_buffer.errors import UnknownSkillError
 from mcp_perception_buffer.findings import note
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from mcp_perception_buffer.results import (
         CameraResult,
         DetectionResult,
-        DetectionsResult,
         LatestResult,
         OutputResult,
         OverlayResult,
@@ -30,8 +29,12 @@ if TYPE_CHECKING:
 
 def scene(snapshot: Snapshot, limits: RenderLimits, generated_at: str) -> SceneResult:
     """Render all skills; `generated_at` is the wall clock's ISO 8601 time."""
-    skills = _by_importance(snapshot)
-    camera = next((view for view in snapshot.streams if view.info.kind == "camera"), None)
+    grouped: dict[str, list[StreamView]] = {}
+    for view in snapshot.streams:
+        grouped.setdefault(view.info.skill, []).append(view)
+    no_skill = grouped.pop("", None)
+    camera = no_skill[0] if no_skill else None
+    skills = _by_importance(grouped)
     return {
         "text": scene_text(snapshot, skills, camera, limits),
         "generated_at": generated_at,
@@ -41,7 +44,7 @@ def scene(snapshot: Snapshot, limits: RenderLimits, generated_at: str) -> SceneR
     }
 
 
-def latest(snapshot: Snapshot, skill: str) -> LatestResult:
+def latest(snapshot: Snapshot, skill: str, limits: RenderLimits) -> LatestResult:
     """Render one skill in full.
 
     Raises:
@@ -59,18 +62,18 @@ def latest(snapshot: Snapshot, skill: str) -> LatestResult:
         "age_s": _age(view) if view else None,
         "stale": view is None or view.state != "fresh",
         "detections": _detections_json(seen, view.info.topic) if view and seen else [],
-        "outputs": _outputs(found),
-        "overlay_ref": _overlay_ref(found),
+        "outputs": _outputs(found, limits),
+        "overlay_ref": _aged(found.overlay, limits),
     }
 
 
-def overlay_ref(snapshot: Snapshot, skill: str) -> OverlayResult:
+def overlay_ref(snapshot: Snapshot, skill: str, limits: RenderLimits) -> OverlayResult:
     """Say where a skill's annotated image is.
 
     Raises:
         UnknownSkillError: there is no such skill, or it has published no overlay.
     """
-    found = _overlay_ref(_find_skill(snapshot, skill))
+    found: OverlayResult | None = _aged(_find_skill(snapshot, skill).overlay, limits)
     if found is None:
         raise UnknownSkillError(f"{skill} has published no overlay. {_known(snapshot, 'overlay')}")
     return found
@@ -119,12 +122,8 @@ def _stream(view: StreamView, freshness_window_s: float) -> StreamResult:
     }
 
 
-def _by_importance(snapshot: Snapshot) -> list[Skill]:
-    """Group streams by skill: fresh before old, what sees something before what sees nothing."""
-    grouped: dict[str, list[StreamView]] = {}
-    for view in snapshot.streams:
-        if view.info.kind != "camera":
-            grouped.setdefault(view.info.skill, []).append(view)
+def _by_importance(grouped: dict[str, list[StreamView]]) -> list[Skill]:
+    """Sort skills: fresh before old, what sees something before what sees nothing."""
     skills = [Skill.of(name, views) for name, views in sorted(grouped.items())]
     return sorted(skills, key=lambda skill: (BEST_FIRST.index(skill.state), not skill.sees))
 
@@ -167,51 +166,26 @@ def _stamp(observation: Observation | None) -> StampResult | None:
 def _skill(skill: Skill, limits: RenderLimits) -> SkillResult:
     return {
         "state": skill.state,
-        "outputs": _outputs(skill),
-        "detections": _detections(skill.detections, limits),
-        "overlay_ref": _overlay_ref(skill),
+        "outputs": _outputs(skill, limits),
+        "detections": _aged(skill.detections, limits),
+        "overlay_ref": _aged(skill.overlay, limits),
     }
 
 
-def _outputs(skill: Skill) -> dict[str, OutputResult]:
+def _outputs(skill: Skill, limits: RenderLimits) -> dict[str, OutputResult]:
     return {
-        view.info.output: {
-            "value": view.observation.value,
-            "age_s": _age(view) or 0.0,
-            "stale": view.state != "fresh",
-            "stamp": _stamp(view.observation),
-        }
+        view.info.output: _aged(view, limits)
         for view in skill.outputs
         if view.observation is not None
     }
 
 
-def _detections(view: StreamView | None, limits: RenderLimits) -> DetectionsResult | None:
+def _aged(view: StreamView | None, limits: RenderLimits) -> Any:
+    """Return a stream's newest message and its age, as the result of its kind; None without one."""
     if view is None or view.observation is None:
         return None
-    seen = view.observation
-    told = tell(seen, view.info, limits)
-    stamp = _stamp(seen)
-    return {
-        "count": len(seen.detections),
-        "summary": told.summary,
-        "age_s": _age(view) or 0.0,
-        "stale": view.state != "fresh",
-        "stamp": stamp,
-        "mask_ref": {"topic": view.info.topic, "stamp": stamp} if told.masked else None,
-    }
-
-
-def _overlay_ref(skill: Skill) -> OverlayResult | None:
-    view = skill.overlay
-    if view is None or view.observation is None:
-        return None
-    return {
-        "topic": view.info.topic,
-        "stamp": _stamp(view.observation),
-        "age_s": _age(view) or 0.0,
-        "stale": view.state != "fresh",
-    }
+    data = tell(view.observation, view.info, limits).data
+    return {**data, "age_s": _age(view), "stale": view.state != "fresh"}
 
 
 def _camera(view: StreamView) -> CameraResult:

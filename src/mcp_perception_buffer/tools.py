@@ -89,7 +89,7 @@ def create_mcp(
     )
     async def get_latest(skill: str) -> Annotated[CallToolResult, LatestResult]:
         with _told_to_the_caller():
-            return _answer(render.latest(buffer.snapshot(), skill))
+            return _answer(render.latest(buffer.snapshot(), skill, limits))
 
     @mcp.tool(
         title="List vision streams",
@@ -109,7 +109,7 @@ def create_mcp(
     )
     async def get_overlay_ref(skill: str) -> Annotated[CallToolResult, OverlayResult]:
         with _told_to_the_caller():
-            return _answer(render.overlay_ref(buffer.snapshot(), skill))
+            return _answer(render.overlay_ref(buffer.snapshot(), skill, limits))
 
     @mcp.tool(
         title="State of all watches",

@@ -15,7 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
 
@@ -24,7 +24,7 @@ from mcp_perception_buffer.tasks.base import TaskSourceError
 from mcp_perception_buffer.text import one_line
 from mcp_perception_buffer.topics import TopicFilter
 from mcp_perception_buffer.watch import InvalidWatchError, Memory, Watch, canonical, parse
-from mcp_perception_buffer.wording import RenderLimits, summarise
+from mcp_perception_buffer.wording import RenderLimits, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -287,12 +287,13 @@ class Watcher:
                 self._settle(entry, entry.watch, entry.watch.advance(now_ns))
 
     def _event(self, task: Task, edge: Edge) -> Event:
+        detections = self._fresh(task.skill, "detections")
         payload: dict[str, object] = {
             "skill": task.skill,
             "condition": one_line(task.condition, MAX_CONDITION_CHARS),
             "value": _bounded(edge.value),
-            "detection_summary": self._detection_summary(task.skill),
-            "overlay_ref": self._overlay_ref(task.skill),
+            "detection_summary": detections["summary"] if detections else "",
+            "overlay_ref": self._fresh(task.skill, "overlay"),
             "seq": edge.seq,
             "initial": edge.initial,
             "occurred_at": datetime.fromtimestamp(self._wall_clock_s(), UTC)
@@ -313,17 +314,12 @@ class Watcher:
         log.info("watch_fired", event_id=event_id, skill_id=task.skill_id, seq=edge.seq)
         return Event(event_id, task.skill_id, edge.seq, text.encode(), self._clock_ns())
 
-    def _detection_summary(self, skill: str) -> str:
-        view = self._buffer.view(self._topic_of(skill, "detections"))
-        fresh = view is not None and view.state == "fresh" and view.observation
-        return summarise(fresh, self._limits) if fresh else ""
-
-    def _overlay_ref(self, skill: str) -> dict[str, object] | None:
-        view = self._buffer.view(self._topic_of(skill, "overlay"))
+    def _fresh(self, skill: str, output: str) -> dict[str, Any] | None:
+        """Return what a fresh message of one of a skill's topics says, None if there is none."""
+        view = self._buffer.view(self._topic_of(skill, output))
         if view is None or view.state != "fresh" or view.observation is None:
             return None
-        stamp = view.observation.stamp
-        return {"topic": view.info.topic, "stamp": stamp._asdict() if stamp else None}
+        return tell(view.observation, view.info, self._limits).data
 
 
 _WORDS: dict[bool | None, Literal["true", "false", "unknown"]] = {

@@ -9,10 +9,11 @@ import json
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from mcp_perception_buffer.model import (
     BEST_FIRST,
+    IMAGES,
     Detection,
     Observation,
     Snapshot,
@@ -39,15 +40,14 @@ _PLAIN_LABEL = re.compile(r"\w[\w ./+-]{0,31}")
 
 
 class Told(NamedTuple):
-    """A message in words: its line without the age, and of detections what they amount to."""
+    """A message in words and as the data of an answer, both without its age."""
 
     line: str
-    summary: str = ""
-    masked: bool = False
+    data: dict[str, Any]
 
 
 def tell(seen: Observation, info: StreamInfo, limits: RenderLimits) -> Told:
-    """Return a message in words, kept for exactly as long as that message lives."""
+    """Return what an answer says of a message, kept for exactly as long as that message lives."""
     told = seen.told.get(limits)
     if told is None:
         told = seen.told[limits] = _tell(seen, info, limits)
@@ -55,17 +55,24 @@ def tell(seen: Observation, info: StreamInfo, limits: RenderLimits) -> Told:
 
 
 def _tell(seen: Observation, info: StreamInfo, limits: RenderLimits) -> Told:
+    stamp = seen.stamp._asdict() if seen.stamp else None
+    ref = {"topic": info.topic, "stamp": stamp}
+    if info.kind in IMAGES:
+        return Told("", ref)
     if info.kind == "detections":
-        if not seen.detections:
-            return Told("looked, saw nothing")
         count, summary = len(seen.detections), summarise(seen, limits)
         line = f"{count} detection{'s' if count > 1 else ''}: {summary}"
-        return Told(line, summary, any(detection.has_mask for detection in seen.detections))
+        masked = any(detection.has_mask for detection in seen.detections)
+        data = {"count": count, "summary": summary, "stamp": stamp}
+        return Told(
+            line if count else "looked, saw nothing",
+            {**data, "mask_ref": ref if masked else None},
+        )
     text = json.dumps(seen.value, ensure_ascii=False)
     more = len(text) - limits.max_value_chars
     if more > 0:
         text = f"{text[: limits.max_value_chars]}… ({more} characters more)"
-    return Told(f"{info.output}: {text}")
+    return Told(f"{info.output}: {text}", {"value": seen.value, "stamp": stamp})
 
 
 def summarise(observation: Observation, limits: RenderLimits) -> str:

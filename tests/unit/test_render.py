@@ -135,7 +135,7 @@ def test_every_scene_is_finite_encodable_and_bounded(make: Any) -> None:
         assert "\x1b" not in answer["text"]
         json.dumps(answer, allow_nan=False, ensure_ascii=False).encode()
     for skill in answer["skills"]:
-        json.dumps(render.latest(scene.snapshot(), skill), allow_nan=False).encode()
+        json.dumps(render.latest(scene.snapshot(), skill, RenderLimits()), allow_nan=False).encode()
 
 
 def test_what_is_rendered_goes_with_its_message() -> None:
@@ -143,7 +143,7 @@ def test_what_is_rendered_goes_with_its_message() -> None:
     for i in range(50):
         scene.put("/vision/find/detections", detections(detection(f"only_here_{i}")))
         see(scene)
-        render.latest(scene.snapshot(), "find")
+        render.latest(scene.snapshot(), "find", RenderLimits())
     gc.collect()
     seen = (o for o in gc.get_objects() if isinstance(o, Detection))
     assert sum(one.label.startswith("only_here") for one in seen) <= 3
@@ -189,7 +189,7 @@ def test_a_scene_holds_outputs_detections_and_references_but_no_pixels() -> None
 
 def test_latest_is_the_structured_form_of_the_detections() -> None:
     scene = find_object(Scene())
-    answer = render.latest(scene.snapshot(), "find_object")
+    answer = render.latest(scene.snapshot(), "find_object", RenderLimits())
     stamp = {"sec": 1, "nanosec": 2}
     assert answer["topic"] == "/vision/find_object/detections"
     assert (answer["stamp"], answer["frame_id"], answer["stale"]) == (stamp, "camera", False)
@@ -209,7 +209,7 @@ def test_old_values_are_flagged_everywhere() -> None:
     scene = find_object(Scene())
     scene.clock.advance(5.1)
     skill = see(scene)["skills"]["find_object"]
-    latest = render.latest(scene.snapshot(), "find_object")
+    latest = render.latest(scene.snapshot(), "find_object", RenderLimits())
     assert skill["state"] == latest["state"] == "stale"
     assert skill["outputs"]["triggered"]["stale"]
     assert skill["detections"]["stale"]
@@ -221,7 +221,7 @@ def test_old_values_are_flagged_everywhere() -> None:
 def test_a_skill_without_detections_still_answers_latest() -> None:
     scene = Scene()
     scene.put("/vision/describe_scene/scene", stamped_string("a cup"))
-    answer = render.latest(scene.snapshot(), "describe_scene")
+    answer = render.latest(scene.snapshot(), "describe_scene", RenderLimits())
     assert (answer["topic"], answer["detections"], answer["stale"]) == (None, [], True)
     assert answer["outputs"]["scene"]["value"] == "a cup"
 
@@ -229,13 +229,13 @@ def test_a_skill_without_detections_still_answers_latest() -> None:
 def test_an_unknown_skill_is_answered_with_the_known_ones() -> None:
     scene = described()
     with pytest.raises(UnknownSkillError, match="Known skills: describe_scene, find_object"):
-        render.latest(scene.snapshot(), "nope")
+        render.latest(scene.snapshot(), "nope", RenderLimits())
     with pytest.raises(UnknownSkillError, match="Skills with an overlay: find_object"):
-        render.overlay_ref(scene.snapshot(), "describe_scene")
+        render.overlay_ref(scene.snapshot(), "describe_scene", RenderLimits())
     with pytest.raises(UnknownSkillError, match="nothing is being published"):
-        render.latest(nothing().snapshot(), "nope")
+        render.latest(nothing().snapshot(), "nope", RenderLimits())
     with pytest.raises(UnknownSkillError, match="still discovering"):
-        render.latest(just_started().snapshot(), "nope")
+        render.latest(just_started().snapshot(), "nope", RenderLimits())
 
 
 def test_silent_streams_leave_the_list_and_are_named() -> None:
@@ -330,4 +330,4 @@ def test_a_skill_whose_topics_cannot_be_read_says_so() -> None:
     scene = Scene()
     scene.buffer.unsupported = (Unsupported("/vision/a/b", "x_msgs/msg/X", "not installed", "a"),)
     with pytest.raises(UnknownSkillError, match="/vision/a/b: not installed"):
-        render.latest(scene.snapshot(), "a")
+        render.latest(scene.snapshot(), "a", RenderLimits())
