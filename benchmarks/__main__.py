@@ -62,7 +62,7 @@ async def run(names: list[str], plan: Plan, console: Console) -> list[Row]:
 
 def table(rows: list[Row]) -> Table:
     """Return the outcome for a person."""
-    made = Table("what", title="against the baseline, medians of A B A B")
+    made = Table("what", title="against the baseline, measured in turn")
     for heading in ("baseline", "ours", "ratio", "target"):
         made.add_column(heading, justify="right")
     made.add_column("")

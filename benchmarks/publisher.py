@@ -73,7 +73,6 @@ class Load:
 
     def __init__(self, node: Any, options: argparse.Namespace) -> None:
         self._node = node
-        self._together = options.together
         self._qos = QoSProfile(depth=options.depth)
         self._cdr = array(options.detections, options.mask)
         self._publishers = [
@@ -114,7 +113,7 @@ class Load:
         return now
 
     def run(self) -> None:
-        """Publish for ever: topics one after another, or (`--together`) all at once."""
+        """Publish for ever, topics one after another."""
         due, next_at, last = 0.0, 0, time.monotonic()
         while True:
             time.sleep(TICK_S)
@@ -123,11 +122,6 @@ class Load:
             due += (now - last) * self.rate_hz * len(publishers)
             last = now
             due = min(due, 10.0 * len(publishers) + 1000)  # do not run after what was missed
-            if self._together:
-                if publishers and due >= len(publishers):
-                    due -= len(publishers)
-                    self.once()
-                continue
             for _ in range(int(due)):
                 stamp(self._cdr)
                 publishers[next_at % len(publishers)].publish(bytes(self._cdr))
@@ -144,7 +138,6 @@ def main() -> None:
     parser.add_argument("--detections", type=int, default=8)
     parser.add_argument("--mask", type=lambda t: tuple(map(int, t.split("x"))), default=(0, 0))
     parser.add_argument("--depth", type=int, default=10, help="of the publishers' history")
-    parser.add_argument("--together", action="store_true", help="all topics at the same moment")
     options = parser.parse_args()
     rclpy.init(args=[], signal_handler_options=SignalHandlerOptions.NO)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())

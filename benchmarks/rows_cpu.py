@@ -1,4 +1,4 @@
-"""Rows about processor time: ingest, watches, many streams, idle, decoding, memory."""
+"""Rows about processor time: ingest, watches, many streams, idle, decoding."""
 
 from __future__ import annotations
 

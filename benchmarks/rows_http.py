@@ -244,7 +244,7 @@ async def overload(plan: Plan, note: Callable[[str], None]) -> Row:
     taken = median([p["received_hz"] for p in phases["overload"]])
     name = (
         f"10× overload, slowest probe ({sent:.0f}/s sent, {taken:.0f}/s taken,"
-        f" {dropped} counted as dropped, level again after {recovered * 1e3:.0f} ms)"
+        f" {dropped} counted as dropped or lost, level again after {recovered * 1e3:.0f} ms)"
     )
     ok = b < 0.1 and recovered < 1
     return Row(name, ms(a), ms(b), b / a, "< 100 ms", ok, phases)

@@ -1,4 +1,4 @@
-"""The command line: `serve`, `demo`."""
+"""The command line: `serve`, `config show`, `doctor`, `demo`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from mcp_perception_buffer.errors import PerceptionError, SourceUnavailableError
+from mcp_perception_buffer.errors import PerceptionError, UnavailableError
 from mcp_perception_buffer.logs import configure_logging
 from mcp_perception_buffer.settings import load_settings
 
@@ -22,7 +22,7 @@ app = typer.Typer(
 
 
 ConfigDir = Annotated[
-    Path | None, typer.Option(help="a tree of your own; what it lacks comes from the packaged one")
+    Path | None, typer.Option(help="a tree of your own; files it lacks come from the packaged one")
 ]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="for example port=9300")
@@ -37,9 +37,8 @@ def serve(overrides: Overrides = None, config_dir: ConfigDir = None) -> None:
     from mcp_perception_buffer import server
 
     configure_logging(level=settings.log_level, pretty=settings.log_pretty)
-    if settings.transport == "stdio":
-        asyncio.run(server.serve_stdio(settings))
-    elif not asyncio.run(server.serve_http(settings)):
+    run = server.serve_stdio if settings.transport == "stdio" else server.serve_http
+    if not asyncio.run(run(settings)):
         raise SystemExit(1)
 
 
@@ -93,13 +92,17 @@ def demo(
 
 
 def main() -> None:
-    """Run the command line; deliberate errors are one message on stderr and exit code 2."""
+    """Run the command line; a deliberate error is one message on stderr.
+
+    Exit codes: 0 stopped, 1 ended by itself or something is not there, 2 wrong settings, 130
+    stopped before it was up.
+    """
     argv = sys.argv[1:]
     if "--ros-args" in argv:
         argv = argv[: argv.index("--ros-args")]
     try:
         app(argv)
-    except SourceUnavailableError as error:
+    except UnavailableError as error:
         sys.exit(f"error: {error}")
     except PerceptionError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from mcp_perception_buffer.errors import ConfigError, SourceUnavailableError
+from mcp_perception_buffer.errors import ConfigError, UnavailableError
 
 # What the wiring hands to an implementation; everything else in its signature is an option.
 DEPENDENCIES = frozenset(
@@ -22,6 +22,11 @@ NO_RCLPY = """\
 rclpy cannot be imported: {error}
 Either source the robot's ROS installation (source /opt/ros/jazzy/setup.bash) and run this with
 its Python, or install the ROS wheels: uv sync --inexact --extra ros (x86-64 Linux)."""
+
+
+NO_MESSAGES = """\
+rclpy is there, but the messages are not: {error}
+Build ros2_vision_interfaces with colcon and source its workspace (source install/setup.bash)."""
 
 
 class Component(BaseModel):
@@ -45,15 +50,16 @@ class Component(BaseModel):
         """Import the class.
 
         Raises:
-            SourceUnavailableError: it needs rclpy, which is not installed.
+            UnavailableError: it needs rclpy, which is not installed.
             ConfigError: there is no such class.
         """
         module, _, name = self.target.rpartition(".")
         try:
             return getattr(importlib.import_module(module), name)
         except ImportError as error:
-            if (error.name or "").split(".")[0] in ("rclpy", "ros2_vision_interfaces"):
-                raise SourceUnavailableError(NO_RCLPY.format(error=error)) from error
+            missing = {"rclpy": NO_RCLPY, "ros2_vision_interfaces": NO_MESSAGES}
+            if text := missing.get((error.name or "").split(".")[0]):
+                raise UnavailableError(text.format(error=error)) from error
             raise ConfigError(f"_target_ = {self.target!r}: {error}") from error
         except AttributeError as error:
             raise ConfigError(f"_target_ = {self.target!r}: {error}") from error
@@ -66,7 +72,7 @@ class Component(BaseModel):
         """
         try:
             loaded = self.load()
-        except SourceUnavailableError:
+        except UnavailableError:
             return  # said when it is built; looking at the configuration needs no ROS
         module = vars(importlib.import_module(loaded.__module__))
         allowed = {

@@ -27,7 +27,7 @@ from rich.table import Table
 from rich.text import Text
 from robot_mcp_kit.signing import SignatureError, verify
 
-from mcp_perception_buffer.errors import SourceUnavailableError
+from mcp_perception_buffer.errors import UnavailableError
 from mcp_perception_buffer.server import serve_http
 
 if TYPE_CHECKING:
@@ -49,12 +49,11 @@ async def demo(settings: Settings, node_args: Sequence[str], console: Console) -
     """Run vision node, service and screen until Ctrl-C; False if one of them failed.
 
     Raises:
-        SourceUnavailableError: the extra `demo` is not installed.
-        ConfigError: the port is taken.
+        UnavailableError: the extra `demo` is not installed, or the port is taken.
     """
     missing = [name for name in ("rclpy", "cv2", "skimage") if not importlib.util.find_spec(name)]
     if missing:
-        raise SourceUnavailableError(
+        raise UnavailableError(
             f"the demo needs {', '.join(missing)}: uv run --extra demo mcp-perception-buffer demo"
         )
     # Others' robots on the same network stay out of the picture; both processes inherit it.

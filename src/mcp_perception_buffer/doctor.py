@@ -13,7 +13,7 @@ from mcp.client.streamable_http import streamable_http_client
 from rich.table import Table
 from rich.text import Text
 
-from mcp_perception_buffer.errors import SourceUnavailableError, UnknownSkillError
+from mcp_perception_buffer.errors import UnavailableError, UnknownSkillError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,7 +31,7 @@ async def doctor(url: str, skill: str | None, console: Console, token: str | Non
         token: the service's bearer token, if it asks for one.
 
     Raises:
-        SourceUnavailableError: no service answers at `url`.
+        UnavailableError: no service answers at `url`.
         UnknownSkillError: it knows no such skill.
     """
     try:
@@ -43,7 +43,7 @@ async def doctor(url: str, skill: str | None, console: Console, token: str | Non
             skills = [skill] if skill else await _skills(client)
             results = [await client.call_tool("diagnose", {"skill": name}) for name in skills]
     except Exception as error:  # the client's own types, from a refused connection to a bad answer
-        raise SourceUnavailableError(
+        raise UnavailableError(
             f"no service answers at {url}: start it (mcp-perception-buffer serve), or set MCP_PORT"
         ) from error
     answers = []

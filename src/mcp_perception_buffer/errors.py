@@ -6,11 +6,14 @@ class PerceptionError(Exception):
 
 
 class ConfigError(PerceptionError):
-    """The configuration cannot be used; ends start-up with exit code 2."""
+    """The configuration cannot be used; ends start-up with exit code 2, trying again is no use."""
 
 
-class SourceUnavailableError(PerceptionError):
-    """The source of observations cannot be opened, for example without rclpy."""
+class UnavailableError(PerceptionError):
+    """What is needed is not there now: rclpy, the port, a folder; ends start-up with exit code 1.
+
+    A supervisor may try again.
+    """
 
 
 class DecodeError(PerceptionError):

@@ -133,7 +133,7 @@ class StreamResult(TypedDict):
 
     topic: str
     skill: str
-    kind: Annotated[Kind, Field(description="What it carries.")]
+    kind: Annotated[Kind, Field(description="overlay and camera: images, never sent.")]
     type: str
     state: SkillState
     frozen: Annotated[

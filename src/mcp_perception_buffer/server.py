@@ -24,7 +24,7 @@ from mcp_perception_buffer import notify, web
 from mcp_perception_buffer.buffer import Buffer
 from mcp_perception_buffer.decode import Decoder
 from mcp_perception_buffer.diagnose import BrainStatus, Surroundings
-from mcp_perception_buffer.errors import ConfigError, SourceUnavailableError
+from mcp_perception_buffer.errors import UnavailableError
 from mcp_perception_buffer.events.delivery import Delivery
 from mcp_perception_buffer.events.outbox import Outbox
 from mcp_perception_buffer.health import BEAT_LIMIT_S, Health
@@ -87,21 +87,40 @@ async def serve_http(settings: Settings) -> bool:
     return await web.serve_http(settings, create_app)
 
 
-async def serve_stdio(settings: Settings) -> None:
-    """Serve one client on stdin and stdout until it hangs up or a signal comes."""
+async def serve_stdio(settings: Settings) -> bool:
+    """Serve one client on stdin and stdout until it hangs up or a signal comes.
+
+    Returns False if the service ended by a failure instead.
+
+    Raises:
+        CancelledError: a signal came before it was up.
+    """
     task = asyncio.current_task()
     assert task is not None
+    up, failed = False, False
+
+    def fail() -> None:
+        nonlocal failed
+        failed = True
+        task.cancel()
+
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     # Entered first: from here on whatever else writes to stdout, rcl and DDS included, lands on
     # stderr.
-    async with (
-        stdio_server(stdin=await _interruptible_stdin()) as (read, write),
-        running(settings, _terminate) as service,
-    ):
-        notify.ready()
-        server = service.mcp._lowlevel_server
-        await server.run(read, write, server.create_initialization_options())
+    try:
+        async with (
+            stdio_server(stdin=await _interruptible_stdin()) as (read, write),
+            running(settings, fail) as service,
+        ):
+            up = True
+            notify.ready()
+            server = service.mcp._lowlevel_server
+            await server.run(read, write, server.create_initialization_options())
+    except asyncio.CancelledError:
+        if not up:
+            raise
+    return not failed
 
 
 async def _interruptible_stdin() -> AsyncFile[str] | None:
@@ -151,9 +170,11 @@ async def running(settings: Settings, on_failure: Callable[[], None]) -> AsyncIt
     """Run all parts around the body; what ends by itself makes the service unhealthy.
 
     Raises:
-        SourceUnavailableError: the source could not be opened; nothing is left running.
+        UnavailableError: the source could not be opened; nothing is left running.
         ConfigError: a component cannot be made from its options.
     """
+    if settings.ros_domain_id is not None:  # from wherever; rclpy reads the environment alone
+        os.environ["ROS_DOMAIN_ID"] = str(settings.ros_domain_id)
     health = Health()
     topics = TopicFilter(
         settings.topic_patterns,
@@ -246,7 +267,7 @@ def _check_state_dir(settings: Settings) -> None:
         with tempfile.TemporaryFile(dir=settings.state_dir):
             pass
     except OSError as error:
-        raise ConfigError(
+        raise UnavailableError(
             f"state_dir = {settings.state_dir}: cannot be written: {error.strerror}; "
             "make it writable for this user, or name another"
         ) from error
@@ -261,7 +282,7 @@ async def _until_ready(ready: asyncio.Event, delivering: asyncio.Task[None]) -> 
     if not ready.is_set():
         if delivering.done():
             await delivering
-        raise SourceUnavailableError(f"ROS did not answer within {READY_TIMEOUT_S:g} s")
+        raise UnavailableError(f"ROS did not answer within {READY_TIMEOUT_S:g} s")
 
 
 def _ended(health: Health, on_failure: Callable[[], None], task: asyncio.Task[None]) -> None:

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Sequence  # noqa: TC003  # pydantic evaluates annotations
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 import hydra
 import yaml
@@ -34,6 +34,9 @@ from mcp_perception_buffer.component import Component
 from mcp_perception_buffer.errors import ConfigError
 from mcp_perception_buffer.wording import RenderLimits
 
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
 ROOT = "buffer"
 GROUPS = ("source", "tasks", "events")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -44,6 +47,11 @@ def _absolute(topic: object) -> object:
     if isinstance(topic, str) and not topic.startswith("/"):
         raise ValueError("a topic begins with '/', for example /vision/")
     return topic
+
+
+def _state_directory() -> Path | None:
+    named = os.environ.get("STATE_DIRECTORY")  # by systemd
+    return Path(named) if named else None
 
 
 Topic = Annotated[str, BeforeValidator(_absolute)]
@@ -68,7 +76,7 @@ class RenderSettings(BaseModel):
 class Settings(BaseSettings):
     """All settings of the service. Keys and defaults are those of `config/buffer.yaml`."""
 
-    model_config = SettingsConfigDict(extra="forbid", populate_by_name=True, env_ignore_empty=True)
+    model_config = SettingsConfigDict(extra="forbid", populate_by_name=True)
 
     source: Component = Component.of("mcp_perception_buffer.sources.ros.RosSource")
     tasks: Component = Component.of(
@@ -91,7 +99,7 @@ class Settings(BaseSettings):
     watch_push: bool = True
     callback_url: AnyHttpUrl | None = Field(None, validation_alias="RVC_CALLBACK_URL")
     event_secret: Secret | None = Field(None, validation_alias="RVC_EVENT_SECRET")
-    state_dir: Path | None = None
+    state_dir: Path | None = Field(default_factory=_state_directory)
     outbox_size: int = Field(1000, ge=16, le=100_000)
     expires_after_s: float = Field(3600, ge=1, le=604_800)
     backoff_first_s: float = Field(0.5, ge=0.01, le=60)
@@ -108,7 +116,6 @@ class Settings(BaseSettings):
     allowed_origins: list[Annotated[str, Field(pattern="^https?://")]] = []
     auth_token: Secret | None = Field(None, validation_alias="PERCEPTION_AUTH_TOKEN")
 
-    # Only checked here: rclpy reads it from the environment itself.
     ros_domain_id: int | None = Field(None, ge=0, le=232, validation_alias="ROS_DOMAIN_ID")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_pretty: bool = False
@@ -159,7 +166,17 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Let the environment stand above the YAML, which comes in as arguments."""
-        return env_settings, init_settings
+        return _Environment(settings_cls), init_settings
+
+
+class _Environment(PydanticBaseSettingsSource):
+    """The variables that a field names; pydantic's own source would take `HOST` or `PORT` too."""
+
+    def __call__(self) -> dict[str, Any]:
+        return {alias: os.environ[alias] for alias in FIELDS if os.environ.get(alias)}
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        raise NotImplementedError  # only called by pydantic's own sources
 
 
 def load_settings(
@@ -169,7 +186,7 @@ def load_settings(
 
     Args:
         overrides: `KEY=VALUE` or `group=name`, in Hydra's grammar.
-        config_dir: a tree of one's own; what it lacks comes from the packaged one.
+        config_dir: a tree of one's own; files that it lacks come from the packaged one.
 
     Raises:
         ConfigError: something is wrong; the text names key, value, file and what is allowed.
@@ -272,10 +289,10 @@ class Origins:
             (ROOT, top),
             (f"{top}/{self._choices.get(top)}", option),
         ):
-            for folder in self._folders:
-                path = folder / f"{name}.yaml"
-                if path.is_file() and sought in (yaml.safe_load(path.read_text("utf-8")) or {}):
-                    return str(path)
+            paths = [folder / f"{name}.yaml" for folder in self._folders]
+            path = next((path for path in paths if path.is_file()), None)  # the one that is read
+            if path and sought in (yaml.safe_load(path.read_text("utf-8")) or {}):
+                return str(path)
         return "default"
 
 

@@ -24,7 +24,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from mcp_perception_buffer.errors import ConfigError
+from mcp_perception_buffer.errors import UnavailableError
 from mcp_perception_buffer.settings import LOOPBACK
 from mcp_perception_buffer.watchdog import Watchdog
 
@@ -177,8 +177,7 @@ async def serve_http(
         make_app: makes the application from the settings and what to call when it has failed.
 
     Raises:
-        ConfigError: the port is taken.
-        SourceUnavailableError: ROS could not be started.
+        UnavailableError: the port is taken, or ROS could not be started.
     """
     failed = False
 
@@ -258,7 +257,7 @@ def _bind(settings: Settings) -> socket.socket:
     except OSError as error:
         listening.close()
         hint = "; stop what uses it or set MCP_PORT" if error.errno == errno.EADDRINUSE else ""
-        raise ConfigError(
+        raise UnavailableError(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror}{hint}"
         ) from error
     return listening

@@ -63,11 +63,9 @@ def _tell(seen: Observation, info: StreamInfo, limits: RenderLimits) -> Told:
         count, summary = len(seen.detections), summarise(seen, limits)
         line = f"{count} detection{'s' if count > 1 else ''}: {summary}"
         masked = any(detection.has_mask for detection in seen.detections)
-        data = {"count": count, "summary": summary, "stamp": stamp}
-        return Told(
-            line if count else "looked, saw nothing",
-            {**data, "mask_ref": ref if masked else None},
-        )
+        mask_ref = ref if masked else None
+        data = {"count": count, "summary": summary, "stamp": stamp, "mask_ref": mask_ref}
+        return Told(line if count else "looked, saw nothing", data)
     text = json.dumps(seen.value, ensure_ascii=False)
     more = len(text) - limits.max_value_chars
     if more > 0:

@@ -8,7 +8,7 @@ from rosbags.rosbag2 import Writer
 from rosbags.rosbag2.enums import StoragePlugin
 
 from mcp_perception_buffer.component import Component
-from mcp_perception_buffer.errors import SourceUnavailableError
+from mcp_perception_buffer.errors import UnavailableError
 from mcp_perception_buffer.server import running
 from mcp_perception_buffer.settings import Settings
 from processes import ask, service
@@ -94,6 +94,6 @@ async def test_a_bag_with_next_to_nothing_in_it_leaves_the_loop_its_time(tmp_pat
 
 
 async def test_a_bag_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SourceUnavailableError, match="nothing_here cannot be read"):
+    with pytest.raises(UnavailableError, match="nothing_here cannot be read"):
         async with running(Settings(**playing(tmp_path / "nothing_here")), lambda: None):
             pass

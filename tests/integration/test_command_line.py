@@ -64,7 +64,7 @@ async def test_a_taken_port_is_one_message_and_nothing_is_left_running() -> None
         taken.listen()
         async with serve(MCP_PORT=str(taken.getsockname()[1])) as process:
             _, err = await asyncio.wait_for(process.communicate(), 20)
-    assert process.returncode == 2
+    assert process.returncode == 1  # a supervisor tries again
     assert b"rcl" not in err  # ROS was never started
     [message] = err.decode().splitlines()
     assert "cannot listen on 127.0.0.1:" in message
@@ -93,7 +93,7 @@ async def test_a_wrong_setting_ends_start_up_with_one_readable_message(
 async def test_a_state_directory_that_cannot_be_written_is_told_before_ros_starts() -> None:
     async with serve("state_dir=/proc/nowhere") as process:
         _, err = await asyncio.wait_for(process.communicate(), 20)
-    assert process.returncode == 2
+    assert process.returncode == 1
     assert b"state_dir = /proc/nowhere: cannot be written" in err
     assert b"Traceback" not in err
 
@@ -177,8 +177,38 @@ async def test_a_signal_ends_stdio_although_the_client_holds_the_line() -> None:
         process.send_signal(signal.SIGTERM)
         assert process.stderr is not None
         err = await asyncio.wait_for(process.stderr.read(), 5)
-        await asyncio.wait_for(process.wait(), 5)
+        assert await asyncio.wait_for(process.wait(), 5) == 0
     assert b"Traceback" not in err
+
+
+ENDING = """
+import asyncio, signal
+from mcp_perception_buffer.sources.base import Source
+
+class EndingSource(Source):
+    last_beat_ns = 0
+
+    def find_definition(self, type_name):
+        raise NotImplementedError
+
+    async def run(self, on_ready):
+        told = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, told.set)
+        on_ready()
+        await told.wait()
+        raise RuntimeError("the wire was cut")
+"""
+
+
+async def test_a_source_that_fails_ends_stdio_with_a_code_that_tells_it(tmp_path: Path) -> None:
+    (tmp_path / "ending.py").write_text(ENDING)
+    chosen = ("source._target_=ending.EndingSource", "tasks=static")
+    async with stdio(*chosen, PYTHONPATH=str(tmp_path)) as process:
+        process.send_signal(signal.SIGUSR1)
+        assert process.stderr is not None
+        err = await asyncio.wait_for(process.stderr.read(), 10)
+        assert await asyncio.wait_for(process.wait(), 5) == 1
+    assert b"the wire was cut" in err
 
 
 async def test_reload_starts_it_anew_in_a_fresh_context(tmp_path: Path) -> None:
@@ -228,6 +258,20 @@ async def test_ros_arguments_reach_the_node() -> None:
         await serving_at(process)
         async with publisher(code=probe, domain=domain):
             pass
+
+
+async def test_the_domain_may_be_a_setting_like_any_other() -> None:
+    domain = fresh_domain()
+    async with (
+        publisher(domain=domain),
+        serve(f"ros_domain_id={domain}", ROS_DOMAIN_ID="") as process,
+        Client(await serving_at(process)) as client,
+    ):
+
+        async def seen() -> bool:
+            return bool((await ask(client, "list_streams"))["streams"])
+
+        await eventually(seen)
 
 
 async def test_probes_answer_while_a_brain_asks_in_parallel_under_load() -> None:

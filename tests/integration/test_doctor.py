@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from mcp_perception_buffer.doctor import doctor
-from mcp_perception_buffer.errors import SourceUnavailableError, UnknownSkillError
+from mcp_perception_buffer.errors import UnavailableError, UnknownSkillError
 from processes import fresh_domain, publisher, service
 from support import eventually
 
@@ -37,7 +37,7 @@ async def test_it_shows_every_skill_and_says_whether_all_is_well(
         assert "start the node that publishes it" in " ".join(screen.export_text().split())
         with pytest.raises(UnknownSkillError, match="Known skills: describe_scene, find_object"):
             await doctor(url, "nope", screen)
-    with pytest.raises(SourceUnavailableError, match="no service answers"):
+    with pytest.raises(UnavailableError, match="no service answers"):
         await doctor(url, None, screen)
 
 

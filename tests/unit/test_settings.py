@@ -159,6 +159,7 @@ def test_a_token_that_no_header_can_carry_is_refused(monkeypatch: pytest.MonkeyP
 def test_the_folder_that_systemd_names_keeps_the_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/perception")
     assert settings().state_dir == Path("/var/lib/perception")
+    assert Settings().state_dir == Path("/var/lib/perception")
 
 
 def test_what_is_in_force_is_shown_with_its_origin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,4 +171,21 @@ def test_what_is_in_force_is_shown_with_its_origin(monkeypatch: pytest.MonkeyPat
     assert origins.of("tasks.timeout_s") == "command line"
     assert origins.of("tasks.service").endswith("tasks/ros_service.yaml")
     assert origins.of("retention_s").endswith("config/buffer.yaml")
-    assert origins.of("ros_domain_id") == "default"
+    assert origins.of("ros_domain_id").endswith("config/buffer.yaml")
+
+
+def test_what_a_file_of_ones_own_leaves_out_is_the_default(tmp_path: Path) -> None:
+    own = tmp_path / "buffer.yaml"
+    own.write_text("defaults: [source: ros, tasks: static, events: webhook, _self_]\nport: 1000\n")
+    loaded, origins = load_settings([], tmp_path)
+    assert (loaded.port, loaded.history_depth) == (1000, 10)
+    assert origins.of("port") == str(own)
+    assert origins.of("history_depth") == "default"
+
+
+def test_variables_that_belong_to_others_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in Settings.model_fields:
+        if name != "ros_domain_id":
+            monkeypatch.setenv(name.upper(), "somebody else's")
+    assert settings() == Settings()
+    assert settings("port=9300").port == 9300

@@ -12,7 +12,7 @@ from rosbags.highlevel import AnyReader, AnyReaderError
 from rosbags.typesys import Stores, get_typestore
 
 from mcp_perception_buffer.decode import packaged_definition
-from mcp_perception_buffer.errors import SourceUnavailableError
+from mcp_perception_buffer.errors import UnavailableError
 from mcp_perception_buffer.ingest import Ingest
 from mcp_perception_buffer.model import Unsupported
 from mcp_perception_buffer.sources.base import Source
@@ -81,7 +81,7 @@ class BagSource(Source):
             reader = AnyReader([self._path], default_typestore=get_typestore(Stores.LATEST))
             reader.open()
         except (AnyReaderError, OSError) as error:
-            raise SourceUnavailableError(f"the bag {self._path} cannot be read: {error}") from error
+            raise UnavailableError(f"the bag {self._path} cannot be read: {error}") from error
         self._reader = reader
         try:
             async with asyncio.TaskGroup() as tasks:

@@ -28,7 +28,7 @@ class Source(abc.ABC):
             on_ready: called when delivery has begun.
 
         Raises:
-            SourceUnavailableError: it cannot be opened; the text says what to do.
+            UnavailableError: it cannot be opened; the text says what to do.
             Exception: anything else ends the service as well, which must never go on deaf.
         """
 

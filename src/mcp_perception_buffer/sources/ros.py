@@ -22,7 +22,7 @@ from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import get_rmw_implementation_identifier
 
 from mcp_perception_buffer.decode import Decoder
-from mcp_perception_buffer.errors import SourceUnavailableError
+from mcp_perception_buffer.errors import UnavailableError
 from mcp_perception_buffer.model import Unsupported
 from mcp_perception_buffer.sources.base import Source
 from mcp_perception_buffer.sources.ros_executor import AsyncioExecutor
@@ -118,16 +118,16 @@ class RosSource(Source):
         """Call a service from this source's node; the client is kept for the next call.
 
         Raises:
-            SourceUnavailableError: this source does not run, or nobody offers the service.
+            UnavailableError: this source does not run, or nobody offers the service.
             TimeoutError: no response within `timeout_s`.
         """
         if self._executor is None or self._node is None:
-            raise SourceUnavailableError("ROS is not running")
+            raise UnavailableError("ROS is not running")
         client = self._clients.get(name)
         if client is None:
             client = self._clients[name] = self._node.create_client(service_type, name)
         if not client.service_is_ready():
-            raise SourceUnavailableError(f"nobody offers {name}")
+            raise UnavailableError(f"nobody offers {name}")
         return await self._executor.call(client, request, timeout_s=timeout_s)
 
     async def run(self, on_ready: Callable[[], None]) -> None:
@@ -149,7 +149,7 @@ class RosSource(Source):
             executor = self._executor = AsyncioExecutor(context=context)
         except Exception as error:  # rcl's own types, from bad arguments to an unreachable DDS
             context.try_shutdown()
-            raise SourceUnavailableError(f"ROS could not be started: {error}") from error
+            raise UnavailableError(f"ROS could not be started: {error}") from error
         executor.add_node(node)
         self._node = node
         self._network = _network(context)
