@@ -57,8 +57,7 @@ ENV PATH=/opt/mcp-perception-buffer/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     FASTDDS_BUILTIN_TRANSPORTS=UDPv4 \
     ROS_LOG_DIR=/var/lib/mcp-perception-buffer/log \
-    STATE_DIRECTORY=/var/lib/mcp-perception-buffer \
-    MCP_PORT=9202
+    STATE_DIRECTORY=/var/lib/mcp-perception-buffer
 # By number, so that Kubernetes can tell that it is not root.
 USER 10001
 WORKDIR /var/lib/mcp-perception-buffer
@@ -69,7 +68,7 @@ VOLUME /var/lib/mcp-perception-buffer
 # that of the environment goes through the start-up of the ROS wheels first.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=3 \
     CMD ["/usr/local/bin/python3", "-c", \
-     "import os, urllib.request as r; r.urlopen(f'http://127.0.0.1:{os.environ[\"MCP_PORT\"]}/healthz', timeout=4)"]
+     "import os, urllib.request as r; r.urlopen(f'http://127.0.0.1:{os.environ.get(\"MCP_PORT\") or 9202}/healthz', timeout=4)"]
 
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["mcp-perception-buffer"]

@@ -12,13 +12,13 @@ def generate_launch_description() -> LaunchDescription:
         [
             DeclareLaunchArgument(
                 "transport",
-                default_value=EnvironmentVariable("MCP_TRANSPORT", default_value="streamable-http"),
-                description="streamable-http or sse",
+                default_value=EnvironmentVariable("MCP_TRANSPORT", default_value=""),
+                description="streamable-http or sse; empty: as the YAML says",
             ),
             DeclareLaunchArgument(
                 "port",
-                default_value=EnvironmentVariable("MCP_PORT", default_value="9202"),
-                description="port on 127.0.0.1",
+                default_value=EnvironmentVariable("MCP_PORT", default_value=""),
+                description="port on 127.0.0.1; empty: as the YAML says",
             ),
             Node(
                 package="mcp_perception_buffer",

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_perception_buffer.errors import ConfigError
+from mcp_perception_buffer.component import Component
+from mcp_perception_buffer.errors import ConfigError, UnavailableError
 from mcp_perception_buffer.settings import Settings, config_dirs, load_settings
 
 
@@ -181,6 +182,18 @@ def test_what_a_file_of_ones_own_leaves_out_is_the_default(tmp_path: Path) -> No
     assert (loaded.port, loaded.history_depth) == (1000, 10)
     assert origins.of("port") == str(own)
     assert origins.of("history_depth") == "default"
+
+
+@pytest.mark.parametrize(
+    ("missing", "advice"), [("rclpy", "uv sync"), ("ros2_vision_interfaces", "colcon")]
+)
+def test_what_cannot_be_imported_is_told_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, advice: str
+) -> None:
+    (tmp_path / "needs_it.py").write_text(f"raise ImportError('not here', name={missing!r})")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UnavailableError, match=advice):
+        Component.of("needs_it.Thing").load()
 
 
 def test_variables_that_belong_to_others_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
