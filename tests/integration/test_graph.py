@@ -170,6 +170,45 @@ async def test_of_two_types_on_one_topic_one_is_read_and_the_other_reported(
         await steady(running)
 
 
+FOREIGN = """
+import sys, time
+from dataclasses import dataclass
+from cyclonedds.domain import DomainParticipant
+from cyclonedds.idl import IdlStruct
+from cyclonedds.pub import DataWriter
+from cyclonedds.topic import Topic
+
+@dataclass
+class String_(IdlStruct, typename="std_msgs::msg::dds_::String_"):
+    data: str
+
+participant = DomainParticipant(int(sys.argv[1]))
+writer = DataWriter(participant, Topic(participant, "rt/vision/front-left/text", String_))
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_a_name_that_only_other_dds_software_allows_costs_the_others_nothing(
+    running: Service, domain: str
+) -> None:
+    pytest.importorskip("cyclonedds", reason="has no wheel for this machine")
+    async with publisher(domain, domain=domain, code=FOREIGN), node(domain, STEADY):
+
+        async def reported() -> Any:
+            return (await running.ask("list_streams"))["unsupported"]
+
+        [entry] = await eventually(reported)
+        assert entry["topic"] == "/vision/front-left/text"
+        assert "must not contain characters" in entry["reason"]
+        await steady(running)
+    await eventually(lambda: _nothing_is_reported(running))
+
+
+async def _nothing_is_reported(running: Service) -> bool:
+    return not (await running.ask("list_streams"))["unsupported"]
+
+
 class Hidden(importlib.abc.MetaPathFinder):
     """Makes a package look as if it were not installed."""
 

@@ -246,39 +246,41 @@ class RosSource(Source):
         unsupported: list[Unsupported] = []
         published: set[str] = set()
         for topic in self._wanted:
-            settled = self._settled.pop(topic, None)
-            gids = settled
-            # `node.count_publishers` would expand a name that is complete already.
-            if (
-                gids is None
-                or moved
-                or (recount and node.handle.get_count_publishers(topic) != len(gids))
-            ):
-                gids = _publisher_gids(node, topic)
-            if not gids:
-                continue  # only subscribers, perhaps we ourselves
-            published.add(topic)
-            # A publisher never changes its type or QoS: with the same ones all is decided.
-            if settled == gids and (
-                (not (moved or recount) and self._live[topic].is_settled(len(gids)))
-                or self._updated(topic)
-            ):
-                self._settled[topic] = gids
-                continue
-            publishers = node.get_publishers_info_by_topic(topic)
-            type_name, conflicts = self._choose_type(topic, publishers)
-            unsupported += conflicts
-            if type_name is None:
-                self._note_gone(topic)
-                continue
+            type_name: str | None = None
+            settled = gids = self._settled.pop(topic, None)
             try:
+                # `node.count_publishers` would expand a name that is complete already.
+                if (
+                    not settled
+                    or moved
+                    or (recount and node.handle.get_count_publishers(topic) != len(settled))
+                ):
+                    gids = _publisher_gids(node, topic)
+                if not gids:
+                    continue  # only subscribers, perhaps we ourselves
+                published.add(topic)
+                # A publisher never changes its type or QoS: with the same ones all is decided.
+                if settled == gids and (
+                    (not (moved or recount) and self._live[topic].is_settled(len(gids)))
+                    or self._updated(topic)
+                ):
+                    self._settled[topic] = gids
+                    continue
+                publishers = node.get_publishers_info_by_topic(topic)
+                type_name, conflicts = self._choose_type(topic, publishers)
+                unsupported += conflicts
+                if type_name is None:
+                    self._note_gone(topic)
+                    continue
                 self._follow_publishers(node, topic, type_name, publishers)
                 if not conflicts:
                     self._settled[topic] = gids
-            except Exception as error:  # rcl's own types; the other topics go on
-                unsupported.append(
-                    self._unsupported(topic, type_name, f"cannot subscribe: {error}")
-                )
+            except Exception as error:
+                # rcl's own types, also for a name that only other DDS software allows; the other
+                # topics go on.
+                reason = f"cannot subscribe: {error}"
+                unsupported.append(self._unsupported(topic, type_name or "", reason))
+                published.add(topic)
                 complete = False
         for topic in self._opened - published:
             self._note_gone(topic)
