@@ -1,6 +1,6 @@
 """Turns CDR bytes into observations; pure.
 
-The buffer calls this on the first read of a message. Wire decoding is rosbags' work, from the
+The buffer calls this when a message is first needed. Wire decoding is rosbags' work, from the
 message definitions of the ROS installation; here is what they mean and what is kept.
 """
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 DETECTIONS_TYPE = "ros2_vision_interfaces/msg/VisionDetectionArray"
 IMAGE_TYPES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
+BYTES = ("byte", "char", "int8", "uint8")  # a sequence of them is no value, but pixels or the like
 HEADER_TYPE = "std_msgs/msg/Header"
 
 MAX_DETECTIONS = 1000  # 5.5 ms of decoding; a message that claims more is refused unread
@@ -69,9 +70,7 @@ class Decoder:
             self._load(type_name)
         except UnknownTypeError as error:
             return str(error)
-        if kind == "semantic" and not self._is_semantic(type_name):
-            return "a semantic output needs a field `data` of a basic type"
-        return None
+        return self._why_no_value(type_name) if kind == "semantic" else None
 
     def decode(self, kind: Kind, type_name: str, cdr: bytes) -> Observation:
         """Return what one message says.
@@ -117,10 +116,14 @@ class Decoder:
                     self._load(reference)
         self._store.register(types)
 
-    def _is_semantic(self, type_name: str) -> bool:
-        fields = dict(self._store.fielddefs[type_name][1])
-        data = fields.get("data")
-        return data is not None and not list(_references([data]))
+    def _why_no_value(self, type_name: str) -> str | None:
+        data = dict(self._store.fielddefs[type_name][1]).get("data")
+        if data is None or list(_references([data])):
+            return "a semantic output needs a field `data` of a basic type"
+        kind, desc = data
+        if kind != Nodetype.BASE and desc[0][1][0] in BYTES:
+            return "its `data` are bytes, such as pixels, which are never sent"
+        return None
 
     def _read_prefix(self, type_name: str, cdr: bytes) -> tuple[Any, int]:
         """Read a message's first field; returns it and where it ends in `cdr[4:]`."""
@@ -158,8 +161,9 @@ def read_value(data: Any) -> JsonValue:
     """
     if isinstance(data, str):
         return _read_text(data)
-    if hasattr(data, "tolist"):  # a numpy array or scalar
-        data = data.tolist()
+    if hasattr(data, "tolist"):  # a numpy array, which may be long
+        shown, more = _bounded(data[:MAX_ITEMS].tolist(), MAX_DEPTH), len(data) - MAX_ITEMS
+        return [*shown, f"… {more} more"] if more > 0 and isinstance(shown, list) else shown
     return _bounded(data, MAX_DEPTH)
 
 

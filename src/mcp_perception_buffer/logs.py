@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
+# Without the values of local variables, among which are bearer tokens and secrets.
+_TRACEBACKS = structlog.processors.ExceptionRenderer(
+    structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+)
 # At their DEBUG level these write message bodies, events and queries included.
 CHATTY = ("mcp", "aiosqlite", "aiohttp", "httpx", "httpcore", "sse_starlette", "asyncio")
 
@@ -31,9 +35,9 @@ def configure_logging(*, level: str = "INFO", pretty: bool = False) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     rendering: list[structlog.typing.Processor] = (
-        [structlog.dev.ConsoleRenderer()]
+        [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
         if pretty
-        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        else [_TRACEBACKS, structlog.processors.JSONRenderer()]
     )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

@@ -46,6 +46,8 @@ class TopicFilter:
                 continue
             if not self._include_hidden and "/_" in topic:
                 return None
+            if output.startswith("overlay/"):
+                return None  # the same picture as image_transport packs it
             kind = _KINDS.get(output, "semantic")
             name = skill if index == 0 else f"{prefix.lstrip('/') or '/'}{skill}"
             return StreamInfo(topic, name, output, kind, type_name)

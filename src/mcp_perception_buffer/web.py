@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import structlog
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
+from sse_starlette.sse import AppStatus
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-# Long-lived streams (SSE) would otherwise hold a stop back for ever.
+# A caller that takes its answer slowly would otherwise hold a stop back for ever.
 SHUTDOWN_GRACE_S = 2
 # Beyond this many requests at once a caller is told to come again; probes are always answered.
 MAX_REQUESTS = 1000
@@ -141,20 +142,30 @@ class Gate:
             await answer(scope, receive, send)
             return
 
+        status = 0
+
         async def explain(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] in (403, 421):
-                name, setting = (
-                    ("host", "allowed_hosts") if message["status"] == 421 else
-                    ("origin", "allowed_origins")
-                )  # fmt: skip
-                shown = headers.get(name, "")[:100]
-                log.warning("caller_refused", reason=f"foreign {name} {shown!r}",
-                            hint=f"add it to {setting} if it is yours")  # fmt: skip
+            nonlocal status
+            if message["type"] == "http.response.start":
+                if status:  # the SDK's route answers once more where an SSE stream was ended
+                    return
+                status = message["status"]
+                if status in (403, 421):
+                    name, setting = (
+                        ("host", "allowed_hosts") if status == 421 else
+                        ("origin", "allowed_origins")
+                    )  # fmt: skip
+                    shown = headers.get(name, "")[:100]
+                    log.warning("caller_refused", reason=f"foreign {name} {shown!r}",
+                                hint=f"add it to {setting} if it is yours")  # fmt: skip
             await send(message)
 
         self._requests += 1
         try:
             await self._app(scope, receive, explain)
+        except ValueError:
+            if status not in (403, 421):  # where the SDK refuses an SSE stream it also raises
+                raise
         finally:
             self._requests -= 1
 
@@ -180,6 +191,7 @@ async def serve_http(
         UnavailableError: the port is taken, or ROS could not be started.
     """
     failed = False
+    AppStatus.should_exit = False  # of the whole process, perhaps set by a server before this one
 
     def fail() -> None:
         nonlocal failed
@@ -230,6 +242,7 @@ class _Server(uvicorn.Server):
         self._told = asyncio.Event()
 
     def stop(self) -> None:
+        AppStatus.should_exit = True  # ends all SSE streams, or they would be cut after the grace
         self.should_exit = True
         self._told.set()
 

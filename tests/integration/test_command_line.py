@@ -49,6 +49,24 @@ async def test_a_signal_ends_the_service_in_order_and_without_a_traceback(
                 json.loads(line)
 
 
+async def test_sse_clients_neither_hold_back_a_stop_nor_get_a_token_into_the_log() -> None:
+    token = {"Authorization": "Bearer SEKRET"}
+    async with serve(PERCEPTION_AUTH_TOKEN="SEKRET") as process:
+        url = (await serving_at(process)).replace("/mcp", "/sse")
+        async with httpx.AsyncClient(headers=token) as http:
+            foreign = await http.get(url, headers={"Host": "evil.example"})
+            assert foreign.status_code == 421
+            async with http.stream("GET", url) as stream:
+                lines = stream.aiter_lines()
+                assert await anext(lines) == "event: endpoint"
+                process.send_signal(signal.SIGTERM)
+                assert [line async for line in lines][-1] == ""  # ended, not cut
+        _, err = await asyncio.wait_for(process.communicate(), 5)
+    assert process.returncode == 0
+    assert b"SEKRET" not in err
+    assert b"exception" not in err
+
+
 async def test_a_signal_before_it_is_up_ends_it_too() -> None:
     async with serve() as process:
         assert process.stderr is not None

@@ -3,6 +3,7 @@ import math
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mcp_perception_buffer.decode import MAX_DETECTIONS, MAX_ITEMS, Decoder, read_value
@@ -136,6 +137,14 @@ def test_of_an_image_only_the_header_is_read(decoder: Decoder) -> None:
         ("std_msgs/msg/Float32", {"data": 0.5}, 0.5),
         ("std_msgs/msg/Float64", {"data": math.nan}, None),
         ("std_msgs/msg/Int32", {"data": -3}, -3),
+        (
+            "std_msgs/msg/Float32MultiArray",
+            {
+                "layout": make("std_msgs/msg/MultiArrayLayout", dim=[], data_offset=0),
+                "data": np.arange(1000, dtype=np.float32),
+            },
+            [*map(float, range(MAX_ITEMS)), f"… {1000 - MAX_ITEMS} more"],
+        ),
     ],
 )
 def test_plain_ros_types_are_semantic_outputs_too(
@@ -153,6 +162,10 @@ def test_plain_ros_types_are_semantic_outputs_too(
         ("overlay", STAMPED_STRING, "an image must be"),
         ("semantic", "nobody_msgs/msg/Thing", "no definition of nobody_msgs/msg/Thing"),
         ("semantic", "geometry_msgs/msg/Point", "field `data`"),
+        ("semantic", "sensor_msgs/msg/Image", "never sent"),
+        ("semantic", "sensor_msgs/msg/CompressedImage", "never sent"),
+        ("semantic", "sensor_msgs/msg/PointCloud2", "never sent"),
+        ("semantic", "std_msgs/msg/ByteMultiArray", "never sent"),
     ],
 )
 def test_what_cannot_be_read_is_told_with_the_reason(

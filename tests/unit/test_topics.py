@@ -36,6 +36,10 @@ def test_hidden_names_are_skipped_unless_asked_for(topic: str) -> None:
     assert TopicFilter(include_hidden=True).classify(topic, "t") is not None
 
 
+def test_the_forms_in_which_image_transport_repeats_an_overlay_are_left_alone() -> None:
+    assert TopicFilter().classify("/vision/a/overlay/compressed", "t") is None
+
+
 @pytest.mark.parametrize("prefix", ["/vision/", "/vision", "/vision/**", "vision"])
 def test_a_prefix_may_be_written_in_any_usual_way(prefix: str) -> None:
     assert TopicFilter([prefix]).classify("/vision/a/b", "t") is not None
