@@ -119,6 +119,7 @@ class Watcher:
         self._wall_clock_s = wall_clock_s
         self._entries: dict[str, _Entry] = {}
         self._topics: set[str] = set()
+        self._left_ns: dict[str, int] = {}  # when a topic's last watch ended, within the window
         self._deadline_ns: int | None = None
         self._earlier = asyncio.Event()
         self.problem: str | None = None
@@ -235,8 +236,11 @@ class Watcher:
         for entry in self._entries.values():
             if entry.watch is not None:
                 watched[entry.topic].append((entry, entry.watch))
+        now_ns, window_ns = self._clock_ns(), self._buffer.freshness_window_s * 1e9
         for topic in self._topics - watched.keys():
             self._buffer.listen(topic, None)
+            self._left_ns[topic] = now_ns
+        self._left_ns = {t: ns for t, ns in self._left_ns.items() if now_ns - ns <= window_ns}
         for topic, watches in watched.items():
             self._buffer.listen(topic, partial(self._take, watches))
         return set(watched)
@@ -246,6 +250,8 @@ class Watcher:
             view = self._buffer.view(entry.topic)
             if entry.watch and view and view.observation and view.state == "fresh":
                 received_ns = self._clock_ns() - int((view.age_s or 0.0) * 1e9)
+                if received_ns <= self._left_ns.get(entry.topic, -1):
+                    continue
                 self._take([(entry, entry.watch)], view.observation, received_ns)
 
     # --- observations -------------------------------------------------------------------------

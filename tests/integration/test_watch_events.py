@@ -168,6 +168,20 @@ async def test_a_value_that_answered_another_watch_does_not_count(brain: Brain) 
         assert [p["condition"] for p in await it.settled()] == ["a cup is there", "a cat is there"]
 
 
+async def test_nor_does_it_count_for_a_watch_that_begins_a_little_later(brain: Brain) -> None:
+    other = task(skill_id="task-2", condition="a plate is there")
+    async with running(brain) as robot:
+        robot.say("true")
+        await robot.settled()
+        await robot.listed()
+        robot.scene.clock.advance(1)
+        await robot.listed(other)
+        assert robot.view.state == "unknown"
+        robot.say("true")  # and this is an answer to the new one
+        payloads = await robot.settled()
+    assert [payload["condition"] for payload in payloads] == ["a cup is there", "a plate is there"]
+
+
 async def test_watches_of_one_stream_do_not_disturb_each_other(brain: Brain) -> None:
     tasks = [
         task('{"output": "n", "gt": 1}', skill_id="low"),
