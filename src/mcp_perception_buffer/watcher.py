@@ -204,6 +204,8 @@ class Watcher:
             entry = self._entries.get(skill_id)
             if entry is None or entry.definition != definition:
                 added.append(self._begin(task, definition))
+            else:
+                self._outbox.recall(skill_id)  # or it would be the first to be forgotten
         topics = self._listen()
         # A stream that speaks on a change alone has perhaps spoken already. But where another
         # watch was before, what is there may still be the answer to that one's question.

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from brain import SECRET, Brain
+from mcp_perception_buffer.events import outbox
 from mcp_perception_buffer.events.base import Fate
 from mcp_perception_buffer.events.delivery import Delivery
 from mcp_perception_buffer.events.outbox import Outbox
@@ -282,6 +283,21 @@ async def test_nonsense_from_the_task_source_is_bounded_and_shown(brain: Brain) 
         assert views.problems == ("1000 watches, only 256 are watched",)
         it.say("true")
         assert len(await it.settled()) == 256
+
+
+async def test_of_many_watches_those_that_are_listed_are_not_forgotten(
+    brain: Brain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "MAX_LANES", 4)
+    async with running(brain) as robot:
+        robot.say("true")
+        await robot.settled()
+        for number in range(8):
+            await robot.listed(task(), task(skill_id=f"other-{number}"))
+            robot.say("false")
+        [other, first] = sorted(robot.watcher.views().watches, key=lambda one: one.skill_id)
+        assert other.skill_id == "other-7"
+        assert (first.last_seq, first.delivery) == (1, "delivered")
 
 
 async def test_nothing_listens_once_the_watcher_ended(brain: Brain) -> None:

@@ -141,10 +141,12 @@ async def test_a_dead_letter_is_set_aside_and_the_next_event_goes_on() -> None:
         it.sink.answers["a"] = lambda: next(answers)
         it.put("a", 1)
         await eventually(lambda: it.fate("a") is Fate.DEAD)
+        assert it.delivery.problem == "the brain refuses an event for good: HTTP 422"
         it.put("a", 2)
         await eventually(lambda: it.fate("a") is Fate.DELIVERED)
         assert it.sink.seqs("a") == [1, 2]
         assert it.outbox.view("a").lost == 1
+        assert it.delivery.problem is None
 
 
 async def test_refused_signatures_are_held_reported_and_tried_again() -> None:
@@ -179,6 +181,10 @@ async def test_an_event_that_nobody_took_in_time_expires() -> None:
         it.put("a", 2)
         await eventually(lambda: 2 in it.sink.seqs("a"))
         assert it.outbox.view("a") == (Fate.RETRYING, "HTTP 503", 1, 1)
+        assert it.delivery.problem is not None
+        it.clock.advance(61)
+        await eventually(lambda: it.fate("a") is Fate.EXPIRED)
+        assert it.delivery.problem is None  # nothing waits, so nothing is held up
 
 
 async def test_an_attempt_under_way_at_the_end_leaves_the_event_in_the_outbox() -> None:

@@ -83,6 +83,9 @@ class Delivery:
         remaining_s = self._outbox.remaining_s(event)
         if remaining_s <= 0:
             self._outbox.lose(event, Fate.EXPIRED)
+            if not self._outbox.depth and not self._disabled:
+                # Nobody will learn from another attempt whether the brain is back.
+                self.problem, self.last_outcome = None, None
             return 0.0
         if self._disabled:
             self._outbox.note(event, Fate.DISABLED, "no more events are wanted")
@@ -100,6 +103,7 @@ class Delivery:
             return 0.0
         if outcome.kind is OutcomeKind.DEAD:
             self._outbox.lose(event, Fate.DEAD, outcome.reason)
+            self._report(f"the brain refuses an event for good: {outcome.reason}")
             return 0.0
         self._disabled = self._disabled or outcome.kind is OutcomeKind.DISABLED
         self._failures[skill_id] += 1
