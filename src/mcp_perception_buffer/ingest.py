@@ -7,7 +7,6 @@ buffer makes of the message.
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING
 
 import structlog
@@ -32,14 +31,14 @@ class Ingest:
         self._buffer = buffer
         self._queue: asyncio.Queue[tuple[bytes, int]] = asyncio.Queue(QUEUE_DEPTH)
 
-    def offer(self, cdr: bytes) -> None:
-        """Queue a message just received; when full, the oldest one goes and is counted."""
+    def offer(self, cdr: bytes, received_ns: int) -> None:
+        """Queue a message received then; when full, the oldest one goes and is counted."""
         if self._header_only:
             cdr = cdr[:IMAGE_HEADER_BYTES]
         if self._queue.full():
             self._queue.get_nowait()
             self._buffer.count_dropped(self._topic)
-        self._queue.put_nowait((cdr, time.monotonic_ns()))
+        self._queue.put_nowait((cdr, received_ns))
 
     async def run(self) -> None:
         """Drain the queue into the buffer until cancelled."""

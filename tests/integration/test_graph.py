@@ -6,6 +6,7 @@ import importlib.abc
 import json
 import os
 import sys
+from importlib.metadata import distributions
 from typing import Any
 
 import httpx2 as httpx
@@ -138,6 +139,34 @@ async def test_every_message_is_either_received_or_counted(running: Service, dom
         await eventually(counted)
         said = (await running.ask("diagnose", skill="a"))["checks"]
         assert any("lost on the way" in c["finding"] or "dropped" in c["finding"] for c in said)
+
+
+@pytest.mark.skipif(
+    any(d.name == "ros-jazzy-rclpy" for d in distributions()),
+    reason="Jazzy does not say whose message it is",
+)
+async def test_what_a_latched_publisher_repeats_is_neither_new_nor_young(domain: str) -> None:
+    said = says(["true", "false"], type_name=STAMPED, latched=True, burst=2)
+    said["fields"] = [{"data": "true"}, {"data": "false"}]
+    other = says("x", type_name=STAMPED, reliable=False, silent=True)
+    heard: list[Any] = []
+    async with service() as running:
+        running.buffer.listen(TEXT, lambda seen, _: heard.append(seen and seen.value))
+
+        async def publishers(count: int) -> bool:
+            return bool((await running.stream(TEXT))["publishers"] == count)
+
+        async with node(domain, said, STEADY):
+            await reads(running, False)
+            # What is offered is volatile now, and then latched again.
+            async with node(domain, other):
+                await eventually(lambda: publishers(2))
+                await steady(running)
+            await eventually(lambda: publishers(1))
+            for _ in range(10):
+                await steady(running)
+            assert heard == [True, False]
+            assert (await running.stream(TEXT))["received"] == 2
 
 
 # --- types --------------------------------------------------------------------------------------

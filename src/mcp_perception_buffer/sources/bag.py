@@ -121,7 +121,7 @@ class BagSource(Source):
         for connection, stamp_ns, cdr in reader.messages(wanted):
             due_ns = began_ns + stamp_ns - reader.start_time
             await self._pass((due_ns - time.monotonic_ns()) / 1e9)
-            streams[connection.topic].offer(bytes(cdr))
+            streams[connection.topic].offer(bytes(cdr), time.monotonic_ns())
         # Also the least pause between two rounds, should a bag hold next to nothing.
         await self._pass(STEP_S)
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import rclpy
 import structlog
 from rclpy.context import Context
-from rclpy.impl.implementation_singleton import rclpy_implementation as _rclpy
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import get_rmw_implementation_identifier
@@ -26,7 +25,7 @@ from mcp_perception_buffer.errors import UnavailableError
 from mcp_perception_buffer.model import Unsupported
 from mcp_perception_buffer.sources.base import Source
 from mcp_perception_buffer.sources.ros_executor import AsyncioExecutor
-from mcp_perception_buffer.sources.ros_stream import LATCHED, Request, RosStream
+from mcp_perception_buffer.sources.ros_stream import LATCHED, Request, RosStream, publisher_gids
 from mcp_perception_buffer.sources.ros_types import (
     installed_definition,
     is_foreign,
@@ -35,12 +34,13 @@ from mcp_perception_buffer.sources.ros_types import (
 from mcp_perception_buffer.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from rclpy.client import Client
     from rclpy.topic_endpoint_info import TopicEndpointInfo
 
     from mcp_perception_buffer.buffer import Buffer
+    from mcp_perception_buffer.sources.ros_stream import Said
     from mcp_perception_buffer.topics import TopicFilter
 
 log = structlog.get_logger(__name__)
@@ -53,6 +53,8 @@ DISCOVERY_S = 3.0
 RECOUNT_INTERVAL_S = 10.0
 HEARTBEAT_INTERVAL_S = 1.0
 BEATS_PER_NUDGE = 10
+# Closed streams whose last messages are remembered, so that repeated ones are known as such.
+MAX_CLOSED = 1000
 
 
 class PartEndedError(RuntimeError):
@@ -86,6 +88,7 @@ class RosSource(Source):
         self._ros_args = list(ros_args)
         self._decoder = decoder or Decoder(installed_definition)
         self._live: dict[str, RosStream] = {}
+        self._said: dict[str, Mapping[bytes, Said]] = {}  # by topic, of streams that were closed
         self._opened: set[str] = set()  # topics that the buffer takes for published
         self._settled: dict[str, list[Any]] = {}  # the publishers of streams without a conflict
         self._executor: AsyncioExecutor | None = None
@@ -255,7 +258,7 @@ class RosSource(Source):
                     or moved
                     or (recount and node.handle.get_count_publishers(topic) != len(settled))
                 ):
-                    gids = _publisher_gids(node, topic)
+                    gids = publisher_gids(node, topic)
                 if not gids:
                     continue  # only subscribers, perhaps we ourselves
                 published.add(topic)
@@ -292,7 +295,7 @@ class RosSource(Source):
     ) -> None:
         info = self._topics.classify(topic, type_name)
         assert info is not None  # only wanted topics are followed
-        readable = [p for p in publishers if p.topic_type == type_name and not _foreign(p)]
+        readable = [p for p in publishers if p.topic_type == type_name and not is_foreign(p)]
         offered = [p.qos_profile for p in readable]
         request = Request.matching(offered)
         self._buffer.open(info, publishers=len(readable))
@@ -302,7 +305,8 @@ class RosSource(Source):
             self._close(topic)
             stream = None
         if stream is None:
-            stream = RosStream(node, self._buffer, info, request, self._spawn)
+            before = self._said.pop(topic, None)
+            stream = RosStream(node, self._buffer, info, request, self._spawn, before)
             self._live[topic] = stream
         if any(p.durability == LATCHED.durability for p in offered):
             stream.fetch_latched()
@@ -314,7 +318,7 @@ class RosSource(Source):
         """Pick the type to read of those published on one topic; the same one every time."""
         live = self._live.get(topic)
         current = live.info.type if live else None
-        variants = {(_foreign(p), p.topic_type != current, p.topic_type) for p in publishers}
+        variants = {(is_foreign(p), p.topic_type != current, p.topic_type) for p in publishers}
         reasons = {
             (foreign, type_name): self._why_unreadable(topic, type_name, foreign)
             for foreign, _, type_name in sorted(variants)
@@ -368,6 +372,9 @@ class RosSource(Source):
         self._settled.pop(topic, None)
         self._required.discard(stream.consumer)
         stream.close()
+        if len(self._said) >= MAX_CLOSED:
+            del self._said[next(iter(self._said))]
+        self._said[topic] = stream.said
 
     def _report(self, unsupported: list[Unsupported]) -> None:
         self._buffer.unsupported = tuple(unsupported)
@@ -376,17 +383,6 @@ class RosSource(Source):
                 "topic_unsupported", topic=entry.topic, type=entry.type, reason=entry.reason
             )
         self._warned = set(unsupported)
-
-
-def _publisher_gids(node: Node, topic: str) -> list[Any]:
-    """Return who publishes a topic; `get_publishers_info_by_topic` without its many objects."""
-    with node.handle:
-        found = _rclpy.rclpy_get_publishers_info_by_topic(node.handle, topic, False)
-    return [publisher["endpoint_gid"] for publisher in found]
-
-
-def _foreign(publisher: TopicEndpointInfo) -> bool:
-    return is_foreign(publisher.topic_type, str(publisher.topic_type_hash))
 
 
 def _network(context: Context) -> dict[str, str]:

@@ -31,7 +31,7 @@ from mcp_perception_buffer.sources.ros_types import load_type
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from rclpy.node import Node
     from rclpy.subscription import Subscription
@@ -48,6 +48,13 @@ QOS_DEPTH = {"semantic": 256, "detections": 32, "overlay": 1, "camera": 1}
 LATCHED_WAIT_S = 2.0
 # Publishers of one topic whose sequence numbers are followed; then counting begins anew.
 MAX_PUBLISHERS = 64
+
+
+class Said(NamedTuple):
+    """The last message of a publisher: its sequence number, and when it was received."""
+
+    number: int
+    received_ns: int
 
 
 class Request(NamedTuple):
@@ -92,8 +99,11 @@ class RosStream:
         info: StreamInfo,
         request: Request,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        before: Mapping[bytes, Said] | None = None,
     ) -> None:
         """Subscribe, and let `spawn` run the consumer, by name.
+
+        `before` is `said` of this topic's stream before this one.
 
         Raises:
             Exception: one of rcl's own types, when it cannot be subscribed to.
@@ -104,7 +114,8 @@ class RosStream:
         self.request = request
         self._qos = str(request)
         self._ingest = Ingest(info, buffer)
-        self._numbers: dict[bytes, int] = {}
+        self._before = before or {}
+        self._last: dict[bytes, Said] = {}  # by publisher
         self._matched: int | None = None  # not asked yet
         known = buffer.view(info.topic)
         self._heard = known is not None and known.received > 0
@@ -150,12 +161,17 @@ class RosStream:
             log.warning("qos_incompatible", topic=self.info.topic, policy=self._mismatch)
         if matched != self._matched:
             self._matched = matched
-            self._numbers.pop(b"", None)
+            self._last.pop(b"", None)
         self._buffer.set_link(self.info.topic, Link(matched, self._qos, self._mismatch))
 
     def is_settled(self, publishers: int) -> bool:
         """Say whether the last `update` found so many connected, and nothing left to wait for."""
         return self._matched == publishers and self._latched is None
+
+    @property
+    def said(self) -> Mapping[bytes, Said]:
+        """The last message of each publisher, those of the streams before this one included."""
+        return dict([*self._before.items(), *self._last.items()][-MAX_PUBLISHERS:])
 
     def close(self) -> None:
         """Unsubscribe and end the consumer."""
@@ -181,19 +197,34 @@ class RosStream:
 
     def _take(self, cdr: bytes, message_info: dict[str, Any]) -> None:
         self._heard = True
+        received_ns = time.monotonic_ns()
         # The gaps show every loss, in the network or in DDS; not every middleware tells them. Jazzy
         # does not say whose message it is, which matters only where several publish.
         gid, number = message_info.get("publisher_gid"), message_info["publication_sequence_number"]
         if number is not None and (gid is not None or self._matched == 1):
             publisher = gid["data"] if gid else b""
-            last = self._numbers.get(publisher)
-            if last is None and len(self._numbers) >= MAX_PUBLISHERS:
-                self._numbers.clear()
-            if last is not None and number > last + 1:
-                self._buffer.count_lost(self.info.topic, number - last - 1)
-            self._numbers[publisher] = number
-        self._ingest.offer(cdr)
+            before, last = self._before.get(publisher), self._last.get(publisher)
+            if gid and before is not None and number <= before.number:
+                # A latched publisher repeats it to a new subscription. It is as old as it was, and
+                # of interest only where it was forgotten meanwhile.
+                known = self._buffer.view(self.info.topic)
+                if number < before.number or (known is not None and known.received):
+                    return
+                received_ns = before.received_ns
+            if last is None and len(self._last) >= MAX_PUBLISHERS:
+                self._last.clear()
+            if last is not None and number > last.number + 1:
+                self._buffer.count_lost(self.info.topic, number - last.number - 1)
+            self._last[publisher] = Said(number, received_ns)
+        self._ingest.offer(cdr, received_ns)
 
     def _take_latched(self, cdr: bytes) -> None:
         if not self._heard:  # else it would come after what is newer
-            self._ingest.offer(cdr)
+            self._ingest.offer(cdr, time.monotonic_ns())
+
+
+def publisher_gids(node: Node, topic: str) -> list[Any]:
+    """Return who publishes a topic; `get_publishers_info_by_topic` without its many objects."""
+    with node.handle:
+        found = _rclpy.rclpy_get_publishers_info_by_topic(node.handle, topic, False)
+    return [publisher["endpoint_gid"] for publisher in found]
