@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import logging
+import sys
 import traceback
 
 import pytest
@@ -143,3 +144,35 @@ async def test_event_that_cannot_be_signed_is_not_sent(brain, clock):
             await poster.post(b"\xff", msg_id="evt_1")
 
     assert brain.requests == []
+
+
+HANGING_LOOKUP = """
+import asyncio, socket, sys, threading
+from robot_mcp_kit import EventPoster
+
+socket.getaddrinfo = lambda *args, **options: threading.Event().wait()
+
+async def main():
+    async with EventPoster("http://brain.example/", secrets=["s"], connect_timeout_s=0.1) as poster:
+        print((await poster.post(b"{}", msg_id="m")).reason)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_lookup_that_hangs_holds_nobody_back_at_the_end():
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", HANGING_LOOKUP, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        out, _ = await asyncio.wait_for(process.communicate(), 20)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert (process.returncode, out) == (0, b"timeout\n")
+
+
+async def test_a_name_that_nobody_knows_is_a_retry():
+    async with EventPoster("http://nobody.invalid/", secrets=["s"]) as poster:
+        outcome = await poster.post(b"{}", msg_id="m")
+    assert outcome.kind is OutcomeKind.RETRY

@@ -5,9 +5,12 @@ Nothing is logged here, and the URL, whose query may hold a token, is never part
 
 import asyncio
 import contextlib
+import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Self
+from functools import partial
+from typing import Any, Self, cast
 
 import aiohttp
 from yarl import URL
@@ -57,7 +60,10 @@ class EventPoster:
         if self._session is not None:
             raise RuntimeError("the poster is open already")
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(keepalive_timeout=self._max_idle_s),
+            connector=aiohttp.TCPConnector(
+                keepalive_timeout=self._max_idle_s,
+                resolver=aiohttp.ThreadedResolver(cast("asyncio.AbstractEventLoop", _Lookups())),
+            ),
             timeout=self._timeout,
             headers={"Content-Type": "application/json", "Accept-Encoding": "identity"},
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -104,6 +110,44 @@ class EventPoster:
                 )
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             return of_transport_error(error)
+
+
+class _Lookups:
+    """The two functions of a loop that a resolver needs, in threads that an end need not wait for.
+
+    The loop's own threads are joined at the end, and a lookup without a network takes its time.
+    """
+
+    async def getaddrinfo(self, host: str, port: int, **options: int) -> Any:
+        return await _in_daemon(partial(socket.getaddrinfo, host, port, **options))
+
+    async def getnameinfo(self, address: Any, flags: int) -> Any:
+        return await _in_daemon(partial(socket.getnameinfo, address, flags))
+
+
+async def _in_daemon(function: Callable[[], Any]) -> Any:
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: OSError | None) -> None:
+        if outcome.done():
+            return  # given up
+        if error is None:
+            outcome.set_result(result)
+        else:
+            outcome.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = function()
+        except OSError as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name="lookup", daemon=True).start()
+    return await outcome
 
 
 async def _drain(content: aiohttp.StreamReader) -> None:
