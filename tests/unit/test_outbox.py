@@ -12,7 +12,7 @@ from mcp_perception_buffer.events import outbox as outbox_module
 from mcp_perception_buffer.events.base import Event, Fate, Record
 from mcp_perception_buffer.events.outbox import FILE_NAME, LaneView, Outbox
 from mcp_perception_buffer.watch import Memory
-from support import FakeClock
+from support import FakeClock, eventually
 
 
 class Times:
@@ -268,3 +268,24 @@ async def test_two_services_do_not_share_one_file(
         async with opened(times, tmp_path) as second:
             await _goes_on_in_memory(second, times)
     assert not (tmp_path / f"{FILE_NAME}.broken").exists()
+
+
+async def test_a_disk_that_can_be_used_later_takes_what_there_is_and_gives_what_it_had(
+    times: Times, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp_perception_buffer.events.journal._LOCK_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(outbox_module, "RETRY_DISK_S", 0.01)
+    async with contextlib.AsyncExitStack() as first_stack:
+        first = await first_stack.enter_async_context(opened(times, tmp_path))
+        put(first, times, "a", 1)
+        put(first, times, "b", 1)
+        async with opened(times, tmp_path) as second:
+            running = asyncio.create_task(second.run())
+            put(second, times, "a", 2)
+            put(second, times, "c", 1)
+            await first_stack.aclose()
+            await eventually(lambda: second.problem is None)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+    async with opened(times, tmp_path) as third:
+        assert [waiting(third, skill_id) for skill_id in "abc"] == [[1, 2], [1], [1]]

@@ -103,12 +103,7 @@ class Outbox:
 
     async def __aenter__(self) -> Self:
         """Read what an earlier process left; a disk that cannot be used is only reported."""
-        if self._path is not None:
-            try:
-                self._journal, watches, events = await Journal.open(self._path)
-                self._load(watches, events)
-            except JournalError as error:
-                self._report(f"events are kept in memory only: {error}")
+        await self._open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -119,11 +114,16 @@ class Outbox:
 
     async def run(self) -> None:
         """Commit what changes, until cancelled."""
+        loop = asyncio.get_running_loop()
+        tried_at = loop.time()
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RETRY_DISK_S if self.problem else None):
                     await self._changed.wait()
             self._changed.clear()
+            if self._journal is None and loop.time() - tried_at >= RETRY_DISK_S:
+                await self._open()
+                tried_at = loop.time()
             await self.flush()
 
     # --- for the watcher --------------------------------------------------------------------
@@ -287,6 +287,26 @@ class Outbox:
         if problem != self.problem:
             log.error("journal_failed", reason=problem)
         self.problem = problem
+
+    async def _open(self) -> None:
+        if self._path is None:
+            return
+        try:
+            self._journal, watches, events = await Journal.open(self._path)
+        except JournalError as error:
+            self._report(f"events are kept in memory only: {error}")
+            return
+        self.problem = None
+        here, self._lanes = self._lanes, {}
+        self._new |= {event.id: event for lane in here.values() for event in lane.events}
+        self._load(watches, events)
+        for skill_id, lane in here.items():  # it began without the disk, and knows better
+            stored = self._lanes.pop(skill_id, None)
+            if stored is not None:
+                lane.lost += stored.lost
+                lane.events.extendleft(reversed(stored.events))
+            self._lanes[skill_id] = lane
+            self._touch(skill_id)
 
     def _load(self, watches: list[WatchRow], events: list[EventRow]) -> None:
         for row in watches:
