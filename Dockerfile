@@ -7,6 +7,7 @@
 #   docker run --rm --init --network host --env-file .env \
 #     --read-only --tmpfs /tmp --cap-drop ALL --security-opt no-new-privileges mcp-perception-buffer
 #
+# Another port is set by MCP_PORT, where the health check looks.
 # The host's network, because DDS finds its peers by multicast and because the service listens on
 # 127.0.0.1 only.
 

@@ -114,7 +114,12 @@ class Buffer:
             return
         stream.entries.append(entry)
         seen = entry.observation
-        if listener is not None and seen is not None:
+        # What a latched publisher repeats keeps its age, and may be too old to be told.
+        if (
+            listener is not None
+            and seen is not None
+            and self._clock_ns() - received_ns <= self._window_ns
+        ):
             frozen = stream.repeats(seen.stamp, self._window_ns)
             listener(None if frozen else seen, received_ns)
         if stream.asked_often and seen is not None and stream.info.kind not in IMAGES:

@@ -47,5 +47,9 @@ class Ingest:
             cdr, received_ns = await self._queue.get()
             self._buffer.put(self._topic, cdr, received_ns)
             # Waking a task costs more than the buffer's work: what came together goes together.
-            while not self._queue.empty():
-                self._buffer.put(self._topic, *self._queue.get_nowait())
+            self.drain()
+
+    def drain(self) -> None:
+        """Hand over all that is queued."""
+        while not self._queue.empty():
+            self._buffer.put(self._topic, *self._queue.get_nowait())

@@ -283,9 +283,11 @@ async def test_a_disk_that_can_be_used_later_takes_what_there_is_and_gives_what_
             running = asyncio.create_task(second.run())
             put(second, times, "a", 2)
             put(second, times, "c", 1)
+            await second.flush()
+            put(second, times, "a", 3)  # not flushed yet when the file is there
             await first_stack.aclose()
             await eventually(lambda: second.problem is None)
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
     async with opened(times, tmp_path) as third:
-        assert [waiting(third, skill_id) for skill_id in "abc"] == [[1, 2], [1], [1]]
+        assert [waiting(third, skill_id) for skill_id in "abc"] == [[1, 2, 3], [1], [1]]

@@ -114,17 +114,15 @@ class Outbox:
 
     async def run(self) -> None:
         """Commit what changes, until cancelled."""
-        loop = asyncio.get_running_loop()
-        tried_at = loop.time()
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RETRY_DISK_S if self.problem else None):
-                    await self._changed.wait()
-            self._changed.clear()
-            if self._journal is None and loop.time() - tried_at >= RETRY_DISK_S:
-                await self._open()
-                tried_at = loop.time()
-            await self.flush()
+        async with asyncio.TaskGroup() as tasks:
+            if self._journal is None and self._path is not None:
+                tasks.create_task(self._open_later())  # events go on meanwhile
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(RETRY_DISK_S if self.problem else None):
+                        await self._changed.wait()
+                self._changed.clear()
+                await self.flush()
 
     # --- for the watcher --------------------------------------------------------------------
 
@@ -288,6 +286,11 @@ class Outbox:
             log.error("journal_failed", reason=problem)
         self.problem = problem
 
+    async def _open_later(self) -> None:
+        while self._journal is None:
+            await asyncio.sleep(RETRY_DISK_S)
+            await self._open()
+
     async def _open(self) -> None:
         if self._path is None:
             return
@@ -298,7 +301,7 @@ class Outbox:
             return
         self.problem = None
         here, self._lanes = self._lanes, {}
-        self._new |= {event.id: event for lane in here.values() for event in lane.events}
+        self._new = {event.id: event for lane in here.values() for event in lane.events}
         self._load(watches, events)
         for skill_id, lane in here.items():  # it began without the disk, and knows better
             stored = self._lanes.pop(skill_id, None)

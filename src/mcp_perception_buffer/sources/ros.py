@@ -213,14 +213,12 @@ class RosSource(Source):
             moved = changed.is_set()
             if moved or now >= due:
                 changed.clear()
-                complete = self._reconcile(node, moved=moved, recount=now >= recount_at)
+                self._reconcile(node, moved=moved, recount=now >= recount_at)
                 self._buffer.expire()
                 took_ms = round((time.monotonic() - now) * 1e3, 3)
                 log.debug("graph_reconciled", streams=len(self._live), duration_ms=took_ms)
-                # What could not be subscribed to is tried again soon.
                 # After a change once more: its connections are made a moment later.
-                settled = complete and not moved
-                due = now + (self._reconcile_interval_s if settled else 0.0)
+                due = now + (0.0 if moved else self._reconcile_interval_s)
                 if moved:
                     recount_at = now
                 elif now >= recount_at:
@@ -233,8 +231,8 @@ class RosSource(Source):
                 async with asyncio.timeout(until - time.monotonic()):
                     await changed.wait()
 
-    def _reconcile(self, node: Node, *, moved: bool, recount: bool) -> bool:
-        """Make streams equal to what is published; False if one has to be tried again.
+    def _reconcile(self, node: Node, *, moved: bool, recount: bool) -> None:
+        """Make streams equal to what is published.
 
         Where the graph has not `moved` since the last time, topics of which all is decided are left
         alone once they are settled; with `recount` their publishers are counted.
@@ -245,7 +243,6 @@ class RosSource(Source):
                 self._graph = graph
                 self._wanted = [t for t in graph if self._topics.classify(t, "") is not None]
                 moved = True
-        complete = True
         unsupported: list[Unsupported] = []
         published: set[str] = set()
         for topic in self._wanted:
@@ -284,11 +281,9 @@ class RosSource(Source):
                 reason = f"cannot subscribe: {error}"
                 unsupported.append(self._unsupported(topic, type_name or "", reason))
                 published.add(topic)
-                complete = False
         for topic in self._opened - published:
             self._note_gone(topic)
         self._report(unsupported)
-        return complete
 
     def _follow_publishers(
         self, node: Node, topic: str, type_name: str, publishers: list[TopicEndpointInfo]
@@ -298,15 +293,16 @@ class RosSource(Source):
         readable = [p for p in publishers if p.topic_type == type_name and not is_foreign(p)]
         offered = [p.qos_profile for p in readable]
         request = Request.matching(offered)
-        self._buffer.open(info, publishers=len(readable))
-        self._opened.add(topic)
         stream = self._live.get(topic)
         if stream is not None and (stream.info != info or stream.request != request):
             self._close(topic)
             stream = None
+        self._buffer.open(info, publishers=len(readable))
+        self._opened.add(topic)
         if stream is None:
-            before = self._said.pop(topic, None)
+            before = self._said.get(topic)
             stream = RosStream(node, self._buffer, info, request, self._spawn, before)
+            self._said.pop(topic, None)
             self._live[topic] = stream
         if any(p.durability == LATCHED.durability for p in offered):
             stream.fetch_latched()

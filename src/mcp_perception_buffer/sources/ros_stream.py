@@ -174,8 +174,9 @@ class RosStream:
         return dict([*self._before.items(), *self._last.items()][-MAX_PUBLISHERS:])
 
     def close(self) -> None:
-        """Unsubscribe and end the consumer."""
+        """Unsubscribe and end the consumer; what was taken is in the buffer then."""
         self.consumer.cancel()
+        self._ingest.drain()
         if self._incompatible is not None:
             self._incompatible.destroy_when_not_in_use()
         for subscription in (self._latched, self._subscription):
@@ -218,9 +219,14 @@ class RosStream:
             self._last[publisher] = Said(number, received_ns)
         self._ingest.offer(cdr, received_ns)
 
-    def _take_latched(self, cdr: bytes) -> None:
-        if not self._heard:  # else it would come after what is newer
-            self._ingest.offer(cdr, time.monotonic_ns())
+    def _take_latched(self, cdr: bytes, message_info: dict[str, Any]) -> None:
+        if self._heard:
+            return  # it would come after what is newer
+        received_ns = time.monotonic_ns()
+        gid, number = message_info.get("publisher_gid"), message_info["publication_sequence_number"]
+        if gid and number is not None:
+            self._last[gid["data"]] = Said(number, received_ns)
+        self._ingest.offer(cdr, received_ns)
 
 
 def publisher_gids(node: Node, topic: str) -> list[Any]:
