@@ -278,6 +278,17 @@ def test_the_rate_is_right_however_messages_are_gathered(together: int) -> None:
     assert only(scene).rate_hz == pytest.approx(500, rel=0.05)
 
 
+def test_a_message_that_is_old_when_it_comes_is_shown_as_such_and_told_to_nobody() -> None:
+    scene, heard = Scene(freshness_window_s=5.0), list[Any]()
+    scene.open(TEXT)
+    scene.buffer.listen(TEXT, lambda seen, _: heard.append(seen and seen.value))
+    scene.clock.advance(10)
+    scene.buffer.put(TEXT, stamped_string("old"), scene.clock() - 6_000_000_000)
+    assert (only(scene).state, only(scene).age_s, heard) == ("stale", 6.0, [])
+    scene.buffer.put(TEXT, stamped_string("young"), scene.clock())
+    assert heard == ["young"]
+
+
 def test_a_snapshot_does_not_change_when_the_buffer_does() -> None:
     scene = Scene()
     scene.put(TEXT, stamped_string("x"))
