@@ -230,6 +230,7 @@ async def test_a_name_that_only_other_dds_software_allows_costs_the_others_nothi
         [entry] = await eventually(reported)
         assert entry["topic"] == "/vision/front-left/text"
         assert "must not contain characters" in entry["reason"]
+        await reads(running, "on", STEADY["topic"])
         await steady(running)
 
 

@@ -1,6 +1,4 @@
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -50,12 +48,7 @@ def test_names_from_the_network_reach_no_other_file(name: str) -> None:
 
 def test_the_same_name_with_other_fields_is_foreign(prefix: Path) -> None:
     install(prefix, "string data\n")
-
-    def foreign(topic_type: str, topic_type_hash: str) -> bool:
-        told = SimpleNamespace(topic_type=topic_type, topic_type_hash=topic_type_hash)
-        return is_foreign(cast("Any", told))
-
-    assert foreign(LATER, f"RIHS01_{'ff' * 32}")
-    assert not foreign(LATER, HASH)
-    assert not foreign(LATER, "INVALID")  # a publisher that tells none
-    assert not foreign("never_msgs/msg/Installed", HASH)
+    assert is_foreign(LATER, f"RIHS01_{'ff' * 32}")
+    assert not is_foreign(LATER, HASH)
+    assert not is_foreign(LATER, "INVALID")  # a publisher that tells none
+    assert not is_foreign("never_msgs/msg/Installed", HASH)

@@ -290,7 +290,7 @@ class RosSource(Source):
     ) -> None:
         info = self._topics.classify(topic, type_name)
         assert info is not None  # only wanted topics are followed
-        readable = [p for p in publishers if p.topic_type == type_name and not is_foreign(p)]
+        readable = [p for p in publishers if p.topic_type == type_name and not _foreign(p)]
         offered = [p.qos_profile for p in readable]
         request = Request.matching(offered)
         stream = self._live.get(topic)
@@ -314,7 +314,7 @@ class RosSource(Source):
         """Pick the type to read of those published on one topic; the same one every time."""
         live = self._live.get(topic)
         current = live.info.type if live else None
-        variants = {(is_foreign(p), p.topic_type != current, p.topic_type) for p in publishers}
+        variants = {(_foreign(p), p.topic_type != current, p.topic_type) for p in publishers}
         reasons = {
             (foreign, type_name): self._why_unreadable(topic, type_name, foreign)
             for foreign, _, type_name in sorted(variants)
@@ -379,6 +379,10 @@ class RosSource(Source):
                 "topic_unsupported", topic=entry.topic, type=entry.type, reason=entry.reason
             )
         self._warned = set(unsupported)
+
+
+def _foreign(publisher: TopicEndpointInfo) -> bool:
+    return is_foreign(publisher.topic_type, str(publisher.topic_type_hash))
 
 
 def _network(context: Context) -> dict[str, str]:

@@ -16,8 +16,6 @@ from mcp_perception_buffer.errors import UnknownTypeError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rclpy.topic_endpoint_info import TopicEndpointInfo
-
 
 def installed_definition(type_name: str) -> str:
     """Read a type's `.msg` file from the ROS installation.
@@ -51,13 +49,16 @@ def why_not_loadable(type_name: str) -> str | None:
     return None
 
 
-def is_foreign(publisher: TopicEndpointInfo) -> bool:
+def is_foreign(type_name: str, type_hash: str) -> bool:
     """Say whether a publisher's type has the name, but not the fields, of the one installed here.
 
-    Its messages would be taken for something else. A publisher that tells no hash, as REP 2011
-    writes it (`RIHS01_` and hex digits), is believed.
+    Its messages would be taken for something else. A publisher that tells no hash is believed.
+
+    Args:
+        type_name: for example `"std_msgs/msg/String"`.
+        type_hash: of the publisher's definition, as REP 2011 writes it (`RIHS01_` and hex digits).
     """
-    ours, type_hash = _installed_hash(publisher.topic_type), str(publisher.topic_type_hash)
+    ours = _installed_hash(type_name)
     return ours is not None and type_hash.startswith("RIHS01_") and type_hash != ours
 
 
