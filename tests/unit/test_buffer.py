@@ -188,12 +188,17 @@ def test_a_message_that_nobody_reads_is_not_decoded() -> None:
     assert (first, decode.calls) == (1, 2)
 
 
-def test_who_asks_for_every_message_finds_it_decoded_and_in_words() -> None:
-    decode, prepared = CountingDecoder(), list[Observation]()
-    scene = Scene()
+def preparing() -> tuple[Scene, CountingDecoder, list[Observation]]:
+    """Return a scene, what decodes its messages, and those that were prepared for an answer."""
+    scene, decode, prepared = Scene(), CountingDecoder(), list[Observation]()
     scene.buffer = Buffer(
         decode, clock_ns=scene.clock, prepare=lambda seen, info: prepared.append(seen)
     )
+    return scene, decode, prepared
+
+
+def test_who_asks_for_every_message_finds_it_decoded_and_in_words() -> None:
+    scene, decode, prepared = preparing()
     for _ in range(2):
         scene.put(SEEN, detections(detection()))
         scene.snapshot()
@@ -204,11 +209,7 @@ def test_who_asks_for_every_message_finds_it_decoded_and_in_words() -> None:
 
 
 def test_who_asks_now_and_then_has_nothing_decoded_ahead() -> None:
-    decode, prepared = CountingDecoder(), list[Observation]()
-    scene = Scene()
-    scene.buffer = Buffer(
-        decode, clock_ns=scene.clock, prepare=lambda seen, info: prepared.append(seen)
-    )
+    scene, decode, prepared = preparing()
     for _ in range(10):
         for _ in range(5):
             scene.put(SEEN, detections(detection()))
