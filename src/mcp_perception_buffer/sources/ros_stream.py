@@ -212,11 +212,9 @@ class RosStream:
                 if number < before.number or (known is not None and known.received):
                     return
                 received_ns = before.received_ns
-            if last is None and len(self._last) >= MAX_PUBLISHERS:
-                self._last.clear()
             if last is not None and number > last.number + 1:
                 self._buffer.count_lost(self.info.topic, number - last.number - 1)
-            self._last[publisher] = Said(number, received_ns)
+            self._remember(publisher, Said(number, received_ns))
         self._ingest.offer(cdr, received_ns)
 
     def _take_latched(self, cdr: bytes, message_info: dict[str, Any]) -> None:
@@ -225,8 +223,13 @@ class RosStream:
         received_ns = time.monotonic_ns()
         gid, number = message_info.get("publisher_gid"), message_info["publication_sequence_number"]
         if gid and number is not None:
-            self._last[gid["data"]] = Said(number, received_ns)
+            self._remember(gid["data"], Said(number, received_ns))
         self._ingest.offer(cdr, received_ns)
+
+    def _remember(self, publisher: bytes, said: Said) -> None:
+        if publisher not in self._last and len(self._last) >= MAX_PUBLISHERS:
+            self._last.clear()
+        self._last[publisher] = said
 
 
 def publisher_gids(node: Node, topic: str) -> list[Any]:
