@@ -20,7 +20,7 @@ _TRACEBACKS = structlog.processors.ExceptionRenderer(
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 )
 # At their DEBUG level these write message bodies, events and queries included.
-CHATTY = ("mcp", "aiosqlite", "aiohttp", "httpx", "httpcore", "sse_starlette", "asyncio")
+CHATTY = ("mcp", "aiohttp", "httpx", "httpcore", "sse_starlette", "asyncio")
 
 
 def configure_logging(*, level: str = "INFO", pretty: bool = False) -> None:

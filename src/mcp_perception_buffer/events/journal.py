@@ -10,18 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-from typing import TYPE_CHECKING, NamedTuple, Self
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
-import aiosqlite
 import structlog
 
 from mcp_perception_buffer.errors import PerceptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
 log = structlog.get_logger(__name__)
+_T = TypeVar("_T")
 
 _VERSION = 1
 _SCHEMA = f"""
@@ -72,10 +74,16 @@ class EventRow(NamedTuple):
 
 
 class Journal:
-    """One open file; no other process can open it meanwhile."""
+    """One open file; no other process can open it meanwhile.
 
-    def __init__(self, db: aiosqlite.Connection) -> None:
-        self._db = db
+    One thread does all of its work, one whole call after the other: whoever stops waiting leaves
+    no statement half done, and `close` comes after all of them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
+        self._db: sqlite3.Connection | None = None
 
     @classmethod
     async def open(cls, path: Path) -> tuple[Self, list[WatchRow], list[EventRow]]:
@@ -86,41 +94,13 @@ class Journal:
         Raises:
             JournalError: the file cannot be created or written, or another process has it.
         """
+        journal = cls(path)
         try:
-            return await cls._open(path)
-        except JournalError as error:
-            if not error.broken:
-                raise
-            log.error("journal_set_aside", reason=str(error))
-            with _translated():
-                await asyncio.to_thread(_set_aside, path)
-        return await cls._open(path)
-
-    @classmethod
-    async def _open(cls, path: Path) -> tuple[Self, list[WatchRow], list[EventRow]]:
-        with _translated():
-            await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True)
-            db = await aiosqlite.connect(path, timeout=_LOCK_TIMEOUT_S)
-        try:
-            with _translated():
-                # Exclusive: two services that deliver the same events would be worse than one
-                # that keeps its own in memory.
-                await db.execute("PRAGMA locking_mode = EXCLUSIVE")
-                await db.execute("PRAGMA journal_mode = WAL")
-                await db.execute("PRAGMA synchronous = NORMAL")
-                [[version]] = await db.execute_fetchall("PRAGMA user_version")
-                [[verdict]] = await db.execute_fetchall("PRAGMA quick_check(1)")
-                if version not in (0, _VERSION) or verdict != "ok":
-                    raise JournalError(f"version {version}, check: {verdict}", broken=True)
-                await db.executescript(_SCHEMA)
-                watches = await db.execute_fetchall("SELECT * FROM watch ORDER BY rowid")
-                events = await db.execute_fetchall(
-                    "SELECT event.* FROM event JOIN watch USING (skill_id) ORDER BY event.rowid"
-                )
+            watches, events = await journal._call(journal._open)
         except BaseException:
-            await db.close()
+            await journal.close()
             raise
-        return cls(db), [WatchRow(*row) for row in watches], [EventRow(*row) for row in events]
+        return journal, watches, events
 
     async def write(
         self,
@@ -141,26 +121,67 @@ class Journal:
         Raises:
             JournalError: nothing of it was committed.
         """
-        try:
-            with _translated():
-                for sql, rows in (
-                    ("INSERT OR REPLACE INTO watch VALUES (?, ?, ?, ?, ?, ?, ?, ?)", [*watches]),
-                    ("DELETE FROM watch WHERE skill_id = ?", [(name,) for name in forgotten]),
-                    ("INSERT OR IGNORE INTO event VALUES (?, ?, ?, ?, ?)", [*events]),
-                    ("DELETE FROM event WHERE id = ?", [(name,) for name in gone]),
-                ):
-                    if rows:
-                        await self._db.executemany(sql, rows)
-                await self._db.commit()
-        except BaseException:
-            with contextlib.suppress(sqlite3.Error):
-                await self._db.rollback()
-            raise
+        statements: list[tuple[str, list[tuple[object, ...]]]] = [
+            ("INSERT OR REPLACE INTO watch VALUES (?, ?, ?, ?, ?, ?, ?, ?)", [*watches]),
+            ("DELETE FROM watch WHERE skill_id = ?", [(name,) for name in forgotten]),
+            ("INSERT OR IGNORE INTO event VALUES (?, ?, ?, ?, ?)", [*events]),
+            ("DELETE FROM event WHERE id = ?", [(name,) for name in gone]),
+        ]
+        await self._call(partial(self._write, statements))
 
     async def close(self) -> None:
-        """Let go of the file."""
-        with contextlib.suppress(sqlite3.Error):
-            await self._db.close()
+        """Let go of the file, even if the caller is cancelled meanwhile."""
+        closed = asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+        self._thread.shutdown(wait=False)
+        await asyncio.shield(closed)
+
+    async def _call(self, work: Callable[[], _T]) -> _T:
+        with _translated():
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    # --- on the thread ----------------------------------------------------------------------
+
+    def _open(self) -> tuple[list[WatchRow], list[EventRow]]:
+        try:
+            return self._read()
+        except (JournalError, sqlite3.Error) as error:
+            if not _is_broken(error):
+                raise
+            log.error("journal_set_aside", reason=str(error))
+        self._close()
+        _set_aside(self._path)
+        return self._read()
+
+    def _read(self) -> tuple[list[WatchRow], list[EventRow]]:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._db = db = sqlite3.connect(self._path, timeout=_LOCK_TIMEOUT_S)
+        # Exclusive: two services that deliver the same events would be worse than one that keeps
+        # its own in memory.
+        for pragma in ("locking_mode = EXCLUSIVE", "journal_mode = WAL", "synchronous = NORMAL"):
+            db.execute(f"PRAGMA {pragma}").fetchall()
+        [[version]] = db.execute("PRAGMA user_version").fetchall()
+        [[verdict]] = db.execute("PRAGMA quick_check(1)").fetchall()
+        if version not in (0, _VERSION) or verdict != "ok":
+            raise JournalError(f"version {version}, check: {verdict}", broken=True)
+        db.executescript(_SCHEMA)
+        watches = db.execute("SELECT * FROM watch ORDER BY rowid").fetchall()
+        events = db.execute(
+            "SELECT event.* FROM event JOIN watch USING (skill_id) ORDER BY event.rowid"
+        ).fetchall()
+        return [WatchRow(*row) for row in watches], [EventRow(*row) for row in events]
+
+    def _write(self, statements: list[tuple[str, list[tuple[object, ...]]]]) -> None:
+        assert self._db is not None
+        with self._db:
+            for sql, rows in statements:
+                if rows:
+                    self._db.executemany(sql, rows)
+
+    def _close(self) -> None:
+        if self._db is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.close()
+            self._db = None
 
 
 def _set_aside(path: Path) -> None:
@@ -169,13 +190,18 @@ def _set_aside(path: Path) -> None:
     path.with_name(f"{path.name}-wal").unlink(missing_ok=True)
 
 
+def _is_broken(error: Exception) -> bool:
+    if isinstance(error, JournalError):
+        return error.broken
+    # Extended codes carry the primary one in their low byte.
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _BROKEN
+
+
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        # Extended codes carry the primary one in their low byte.
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        raise JournalError(str(error), broken=code in _BROKEN) from error
+        raise JournalError(str(error), broken=_is_broken(error)) from error
     except OSError as error:
         raise JournalError(error.strerror or type(error).__name__) from error

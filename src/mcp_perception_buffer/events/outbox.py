@@ -108,9 +108,11 @@ class Outbox:
 
     async def __aexit__(self, *_: object) -> None:
         """Commit what is left and close the file."""
-        await self.flush()
-        if self._journal is not None:
-            await self._journal.close()
+        try:
+            await self.flush()
+        finally:
+            if self._journal is not None:
+                await self._journal.close()
 
     async def run(self) -> None:
         """Commit what changes, until cancelled."""
@@ -265,13 +267,14 @@ class Outbox:
                     )
                     self.problem = None
             except BaseException as error:
-                # To be written once more, but for what ended meanwhile and is not on the disk.
+                # To be written once more, but for what ended meanwhile.
                 ended = events.keys() & self._gone
                 self._new = {k: v for k, v in events.items() if k not in ended} | self._new
-                self._gone = (self._gone | gone) - ended
+                self._gone |= gone
                 self._dirty |= dirty
                 if not isinstance(error, JournalError):
-                    raise
+                    raise  # cancelled: it may reach the disk all the same
+                self._gone -= ended
                 self._report(f"events are not on the disk: {error}")
             self._uncommitted -= events.keys()
             self._announce(event.skill_id for event in events.values())
