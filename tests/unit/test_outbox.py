@@ -291,3 +291,24 @@ async def test_a_disk_that_can_be_used_later_takes_what_there_is_and_gives_what_
             await asyncio.gather(running, return_exceptions=True)
     async with opened(times, tmp_path) as third:
         assert [waiting(third, skill_id) for skill_id in "abc"] == [[1, 2, 3], [1], [1]]
+
+
+@pytest.mark.parametrize("when", ["writing", "leaving"])
+async def test_who_is_cancelled_while_the_disk_is_busy_leaves_the_file_free(
+    times: Times, tmp_path: Path, when: str
+) -> None:
+    for seq in range(1, 21):
+        outbox = Outbox(tmp_path, clock_ns=times.monotonic, wall_clock_s=lambda: times.unix_s)
+        await outbox.__aenter__()
+        put(outbox, times, "a", seq)
+        work = outbox.flush() if when == "writing" else outbox.__aexit__()
+        busy = asyncio.create_task(work)
+        await asyncio.sleep(0)  # now it waits for the disk
+        busy.cancel()
+        await asyncio.wait([busy])
+        if when == "writing":
+            await outbox.__aexit__()
+        assert outbox.problem is None
+    async with opened(times, tmp_path) as outbox:
+        assert outbox.problem is None
+        assert waiting(outbox, "a") == list(range(1, 21))

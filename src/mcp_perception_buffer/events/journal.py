@@ -76,8 +76,8 @@ class EventRow(NamedTuple):
 class Journal:
     """One open file; no other process can open it meanwhile.
 
-    One thread does all of its work, one whole call after the other: whoever stops waiting leaves
-    no statement half done, and `close` comes after all of them.
+    One thread does all of its work, one whole call after the other: what is begun is done even if
+    nobody waits for it any more, and `close` comes after it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -130,14 +130,16 @@ class Journal:
         await self._call(partial(self._write, statements))
 
     async def close(self) -> None:
-        """Let go of the file, even if the caller is cancelled meanwhile."""
-        closed = asyncio.get_running_loop().run_in_executor(self._thread, self._close)
-        self._thread.shutdown(wait=False)
-        await asyncio.shield(closed)
+        """Let go of the file."""
+        try:
+            await self._call(self._close)
+        finally:
+            self._thread.shutdown(wait=False)
 
     async def _call(self, work: Callable[[], _T]) -> _T:
+        begun = asyncio.get_running_loop().run_in_executor(self._thread, work)
         with _translated():
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            return await asyncio.shield(begun)
 
     # --- on the thread ----------------------------------------------------------------------
 
