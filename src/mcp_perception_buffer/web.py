@@ -142,13 +142,16 @@ class Gate:
             await answer(scope, receive, send)
             return
 
-        status = 0
+        status, ended = 0, False
 
         async def explain(message: Message) -> None:
-            nonlocal status
+            nonlocal status, ended
+            # The SDK's route answers once more where an SSE stream was ended; what that adds is the
+            # end of the stream, where it lacks one.
+            if ended or (status and message["type"] == "http.response.start"):
+                return
+            ended = message["type"] == "http.response.body" and not message.get("more_body")
             if message["type"] == "http.response.start":
-                if status:  # the SDK's route answers once more where an SSE stream was ended
-                    return
                 status = message["status"]
                 if status in (403, 421):
                     name, setting = (
