@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -298,16 +299,16 @@ async def test_who_is_cancelled_while_the_disk_is_busy_leaves_the_file_free(
     times: Times, tmp_path: Path, when: str
 ) -> None:
     for seq in range(1, 21):
-        outbox = Outbox(tmp_path, clock_ns=times.monotonic, wall_clock_s=lambda: times.unix_s)
-        await outbox.__aenter__()
+        entered = opened(times, tmp_path)
+        outbox = await entered.__aenter__()
+        leave = partial(entered.__aexit__, None, None, None)
         put(outbox, times, "a", seq)
-        work = outbox.flush() if when == "writing" else outbox.__aexit__()
-        busy = asyncio.create_task(work)
+        busy = asyncio.create_task(outbox.flush() if when == "writing" else leave())
         await asyncio.sleep(0)  # now it waits for the disk
         busy.cancel()
         await asyncio.wait([busy])
         if when == "writing":
-            await outbox.__aexit__()
+            await leave()
         assert outbox.problem is None
     async with opened(times, tmp_path) as outbox:
         assert outbox.problem is None

@@ -145,9 +145,10 @@ class Journal:
 
     def _open(self) -> tuple[list[WatchRow], list[EventRow]]:
         try:
-            return self._read()
-        except (JournalError, sqlite3.Error) as error:
-            if not _is_broken(error):
+            with _translated():
+                return self._read()
+        except JournalError as error:
+            if not error.broken:
                 raise
             log.error("journal_set_aside", reason=str(error))
         self._close()
@@ -192,18 +193,13 @@ def _set_aside(path: Path) -> None:
     path.with_name(f"{path.name}-wal").unlink(missing_ok=True)
 
 
-def _is_broken(error: Exception) -> bool:
-    if isinstance(error, JournalError):
-        return error.broken
-    # Extended codes carry the primary one in their low byte.
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _BROKEN
-
-
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise JournalError(str(error), broken=_is_broken(error)) from error
+        # Extended codes carry the primary one in their low byte.
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        raise JournalError(str(error), broken=code in _BROKEN) from error
     except OSError as error:
         raise JournalError(error.strerror or type(error).__name__) from error
