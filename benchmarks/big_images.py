@@ -63,7 +63,7 @@ def publish(reliable: bool, size: tuple[int, int]) -> None:
 async def receive(seconds: float) -> None:
     """Run the source alone, and print what it saw as JSON."""
     from mcp_perception_buffer.buffer import Buffer
-    from mcp_perception_buffer.decode import Decoder
+    from mcp_perception_buffer.decoding.decoder import Decoder
     from mcp_perception_buffer.logs import configure_logging
     from mcp_perception_buffer.sources.ros import RosSource
     from mcp_perception_buffer.sources.ros_types import installed_definition

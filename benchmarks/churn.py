@@ -44,7 +44,7 @@ def publish() -> None:
 async def watch(seconds: float) -> None:
     """Run the source in this process and print what it holds."""
     from mcp_perception_buffer.buffer import Buffer
-    from mcp_perception_buffer.decode import Decoder
+    from mcp_perception_buffer.decoding.decoder import Decoder
     from mcp_perception_buffer.logs import configure_logging
     from mcp_perception_buffer.sources.ros import RosSource
     from mcp_perception_buffer.sources.ros_types import installed_definition

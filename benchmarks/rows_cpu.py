@@ -177,7 +177,7 @@ async def idle(plan: Plan, note: Callable[[str], None]) -> Row:
 async def decode(plan: Plan, note: Callable[[str], None]) -> Row:
     """8 masks of 640x480 against none; both messages come over DDS."""
     from mcp_perception_buffer.buffer import Buffer
-    from mcp_perception_buffer.decode import DETECTIONS_TYPE, Decoder
+    from mcp_perception_buffer.decoding.decoder import DETECTIONS_TYPE, Decoder
     from mcp_perception_buffer.model import StreamInfo
     from mcp_perception_buffer.sources.ros_types import installed_definition
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mcp_perception_buffer import render
-from mcp_perception_buffer.decode import MAX_DETECTIONS
+from mcp_perception_buffer.decoding.decoder import MAX_DETECTIONS
 from mcp_perception_buffer.wording import RenderLimits
 from support import (
     DETECTIONS,

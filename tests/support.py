@@ -11,7 +11,7 @@ from rosbags.typesys.store import Typestore
 from rosbags.typesys.stores import Stores, get_typestore
 
 from mcp_perception_buffer.buffer import Buffer
-from mcp_perception_buffer.decode import Decoder, packaged_definition
+from mcp_perception_buffer.decoding.decoder import Decoder, packaged_definition
 from mcp_perception_buffer.model import Snapshot
 from mcp_perception_buffer.topics import TopicFilter
 

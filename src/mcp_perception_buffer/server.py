@@ -22,7 +22,7 @@ from starlette.applications import Starlette
 
 from mcp_perception_buffer import notify, web
 from mcp_perception_buffer.buffer import Buffer
-from mcp_perception_buffer.decode import Decoder
+from mcp_perception_buffer.decoding.decoder import Decoder
 from mcp_perception_buffer.diagnose import BrainStatus, Surroundings
 from mcp_perception_buffer.errors import UnavailableError
 from mcp_perception_buffer.events.delivery import Delivery

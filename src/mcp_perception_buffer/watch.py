@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NoReturn
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from mcp_perception_buffer.decode import read_value
+from mcp_perception_buffer.decoding.text import label as clean_label
+from mcp_perception_buffer.decoding.text import one_line
+from mcp_perception_buffer.decoding.values import read_value
 from mcp_perception_buffer.errors import PerceptionError
-from mcp_perception_buffer.text import label as clean_label
-from mcp_perception_buffer.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

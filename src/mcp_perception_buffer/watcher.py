@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
 
+from mcp_perception_buffer.decoding.text import one_line
 from mcp_perception_buffer.events.base import Event, Fate, Record
 from mcp_perception_buffer.tasks.base import TaskSourceError
-from mcp_perception_buffer.text import one_line
 from mcp_perception_buffer.topics import TopicFilter
 from mcp_perception_buffer.watch import InvalidWatchError, Memory, Watch, canonical, parse
 from mcp_perception_buffer.wording import RenderLimits, tell

@@ -10,7 +10,18 @@ from support import REPOSITORY
 
 SOURCE = REPOSITORY / "src" / "mcp_perception_buffer"
 CORE = [
-    *("model", "text", "topics", "decode", "buffer", "watch", "wording", "findings", "diagnose"),
+    *(
+        "model",
+        "topics",
+        "decoding/decoder",
+        "decoding/values",
+        "decoding/text",
+        "buffer",
+        "watch",
+        "wording",
+        "findings",
+        "diagnose",
+    ),
     *("results", "render", "health", "errors"),
 ]
 

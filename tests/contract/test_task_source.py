@@ -45,7 +45,7 @@ async def ros_source(domain: str, **options: Any) -> AsyncIterator[TaskSource]:
     """The adapter on a running `RosSource`."""
     pytest.importorskip("rclpy", reason="run with --extra ros")
     from mcp_perception_buffer.buffer import Buffer
-    from mcp_perception_buffer.decode import Decoder
+    from mcp_perception_buffer.decoding.decoder import Decoder
     from mcp_perception_buffer.sources.ros import RosSource
     from mcp_perception_buffer.tasks.ros_service import RosTaskSource
     from mcp_perception_buffer.topics import TopicFilter

@@ -25,7 +25,7 @@ from rclpy.node import Node  # noqa: E402
 from rclpy.signals import SignalHandlerOptions  # noqa: E402
 
 from mcp_perception_buffer.buffer import Buffer  # noqa: E402
-from mcp_perception_buffer.decode import Decoder  # noqa: E402
+from mcp_perception_buffer.decoding.decoder import Decoder  # noqa: E402
 from mcp_perception_buffer.model import StreamInfo  # noqa: E402
 from mcp_perception_buffer.sources import ros_arrivals  # noqa: E402
 from mcp_perception_buffer.sources.ros_arrivals import _set_callback as set_callback  # noqa: E402

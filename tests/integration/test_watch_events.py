@@ -342,7 +342,7 @@ async def test_an_edge_published_by_another_process_reaches_the_brain(
 ) -> None:
     pytest.importorskip("rclpy", reason="run with --extra ros")
     from mcp_perception_buffer.buffer import Buffer
-    from mcp_perception_buffer.decode import Decoder
+    from mcp_perception_buffer.decoding.decoder import Decoder
     from mcp_perception_buffer.sources.ros import RosSource
     from mcp_perception_buffer.tasks.ros_service import RosTaskSource
     from mcp_perception_buffer.topics import TopicFilter

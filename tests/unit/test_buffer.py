@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from mcp_perception_buffer.buffer import EAGER_BYTES, Buffer
-from mcp_perception_buffer.decode import Decoder
+from mcp_perception_buffer.decoding.decoder import Decoder
 from mcp_perception_buffer.errors import DecodeError
 from mcp_perception_buffer.model import Kind, Observation, StreamView
 from support import Scene, definition, detection, detections, make, serialise, stamped_string

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mcp_perception_buffer.decode import MAX_DETECTIONS, MAX_ITEMS, Decoder, read_value
+from mcp_perception_buffer.decoding.decoder import MAX_DETECTIONS, Decoder
+from mcp_perception_buffer.decoding.values import MAX_ITEMS, read_value
 from mcp_perception_buffer.errors import DecodeError, UnknownTypeError
 from mcp_perception_buffer.model import Box, Kind, Observation, Point, Stamp
 from support import (

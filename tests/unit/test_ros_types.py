@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_perception_buffer.decode import Decoder
+from mcp_perception_buffer.decoding.decoder import Decoder
 from mcp_perception_buffer.errors import UnknownTypeError
 from mcp_perception_buffer.sources.ros_types import (
     installed_definition,

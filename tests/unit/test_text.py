@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from mcp_perception_buffer.text import MAX_LABEL_CHARS, label, one_line
+from mcp_perception_buffer.decoding.text import MAX_LABEL_CHARS, label, one_line
 
 
 @pytest.mark.parametrize(

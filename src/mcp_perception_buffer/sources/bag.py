@@ -11,7 +11,7 @@ import structlog
 from rosbags.highlevel import AnyReader, AnyReaderError
 from rosbags.typesys import Stores, get_typestore
 
-from mcp_perception_buffer.decode import packaged_definition
+from mcp_perception_buffer.decoding.decoder import packaged_definition
 from mcp_perception_buffer.errors import UnavailableError
 from mcp_perception_buffer.ingest import Ingest
 from mcp_perception_buffer.model import Unsupported
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mcp_perception_buffer.buffer import Buffer
-    from mcp_perception_buffer.decode import Decoder
+    from mcp_perception_buffer.decoding.decoder import Decoder
     from mcp_perception_buffer.topics import TopicFilter
 
 log = structlog.get_logger(__name__)

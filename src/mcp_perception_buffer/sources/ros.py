@@ -20,7 +20,8 @@ from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import get_rmw_implementation_identifier
 
-from mcp_perception_buffer.decode import Decoder
+from mcp_perception_buffer.decoding.decoder import Decoder
+from mcp_perception_buffer.decoding.text import one_line
 from mcp_perception_buffer.errors import UnavailableError
 from mcp_perception_buffer.model import Unsupported
 from mcp_perception_buffer.sources.base import Source
@@ -31,7 +32,6 @@ from mcp_perception_buffer.sources.ros_types import (
     is_foreign,
     why_not_loadable,
 )
-from mcp_perception_buffer.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence

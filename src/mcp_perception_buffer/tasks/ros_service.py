@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mcp_perception_buffer.component import Timeout  # noqa: TC001  # evaluated at start-up
+from mcp_perception_buffer.decoding.text import one_line
 from mcp_perception_buffer.tasks.base import Task, TaskSource, TaskSourceError
-from mcp_perception_buffer.text import one_line
 from ros2_vision_interfaces.srv import ListVisionTasks
 
 if TYPE_CHECKING:
