@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mcp_perception_buffer.decoding.text import label, one_line
-from mcp_perception_buffer.model import JsonValue
+
+if TYPE_CHECKING:
+    from mcp_perception_buffer.model import JsonValue
 
 MAX_JSON_CHARS = 65_536  # longer data is text, whatever it looks like
 MAX_ITEMS = 200  # per list or object of a semantic value
