@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 TOPICS, RATE_HZ = 40, 50
+DETECTIONS_TYPE = "ros2_vision_interfaces/msg/VisionDetectionArray"
 
 
 class Load(NamedTuple):
@@ -177,28 +178,29 @@ async def idle(plan: Plan, note: Callable[[str], None]) -> Row:
 async def decode(plan: Plan, note: Callable[[str], None]) -> Row:
     """8 masks of 640x480 against none; both messages come over DDS."""
     from mcp_perception_buffer.buffer import Buffer
-    from mcp_perception_buffer.decoding.decoder import DETECTIONS_TYPE, Decoder
+    from mcp_perception_buffer.decoding.decoder import Decoder
     from mcp_perception_buffer.model import StreamInfo
     from mcp_perception_buffer.sources.ros_types import installed_definition
 
     bare = await _receive("0x0")
     masked = await _receive("640x480")
     decoder = Decoder(installed_definition)
+    topic = "/vision/a/detections"
+    info = StreamInfo(topic, "a", "detections", "detections", DETECTIONS_TYPE)
 
     async def side(cdr: bytes) -> float:
         times = []
         for _ in range(400):
             began = time.perf_counter()
-            decoder.decode("detections", DETECTIONS_TYPE, cdr)
+            decoder.decode(info, cdr)
             times.append(time.perf_counter() - began)
         return median(times)
 
     await side(masked)
     results = await in_turn(10 * plan.rounds, lambda: side(bare), lambda: side(masked), note=note)
     a, b = map(median, results)
-    topic = "/vision/a/detections"
     buffer = Buffer(decoder.decode)
-    buffer.open(StreamInfo(topic, "a", "detections", "detections", DETECTIONS_TYPE))
+    buffer.open(info)
     gc.collect()
     tracemalloc.start()
     for index in range(20):

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from mcp_perception_buffer.errors import DecodeError
 from mcp_perception_buffer.model import (
     IMAGES,
-    Kind,
     Link,
     Observation,
     Snapshot,
@@ -51,7 +50,7 @@ class Buffer:
 
     def __init__(
         self,
-        decode: Callable[[Kind, str, bytes], Observation],
+        decode: Callable[[StreamInfo, bytes], Observation],
         *,
         history_depth: int = 10,
         freshness_window_s: float = 5.0,
@@ -62,7 +61,7 @@ class Buffer:
         """Keep `history_depth` messages a stream, and a gone stream for `retention_s`.
 
         Args:
-            decode: kind, type name and CDR bytes to an observation, or `DecodeError`.
+            decode: a stream and CDR bytes to an observation, or `DecodeError`.
             history_depth: messages kept per stream, the newest included.
             freshness_window_s: older values are stale.
             retention_s: how long a gone stream's values stay readable after the last one.
@@ -223,7 +222,7 @@ class Buffer:
         if entry.observation is None:
             cdr, entry.cdr = entry.cdr, b""
             try:
-                entry.observation = self._decode(stream.info.kind, stream.info.type, cdr)
+                entry.observation = self._decode(stream.info, cdr)
             except DecodeError as error:
                 stream.undecodable += 1
                 stream.last_error = str(error)

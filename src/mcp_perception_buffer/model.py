@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # A semantic output: text, number, bool, list or object, as JSON knows them; finite numbers only.
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
@@ -17,8 +20,9 @@ Kind = Literal["detections", "semantic", "overlay", "camera"]
 IMAGES: tuple[Kind, ...] = ("overlay", "camera")
 
 # How far a stream's newest value can be trusted, best first. Stale: a publisher is there, but
-# silent past the freshness window, or frozen; gone: no publisher; never: nothing received yet.
-State = Literal["fresh", "stale", "gone", "never"]
+# silent past the freshness window, or frozen; gone: no publisher; unreadable: messages came, and
+# none could be read; never: nothing received yet.
+State = Literal["fresh", "stale", "gone", "unreadable", "never"]
 BEST_FIRST: tuple[State, ...] = get_args(State)
 
 # What one line of a diagnosis says, worst first.
@@ -43,45 +47,106 @@ class Box(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A position in metres in the message's `frame_id`; all finite."""
+    """A position in metres; all finite, never the origin itself."""
 
     x: float
     y: float
     z: float
 
 
-class Detection(NamedTuple):
-    """One detected object. Of its mask only the existence is kept, never a pixel."""
+class Size(NamedTuple):
+    """Extents in metres along the axes of an object; all positive."""
+
+    x: float
+    y: float
+    z: float
+
+
+class Quaternion(NamedTuple):
+    """An orientation; all finite, not all zero."""
+
+    x: float
+    y: float
+    z: float
+    w: float
+
+
+class Hypothesis(NamedTuple):
+    """What else a detection may be."""
 
     label: str
     score: float | None
-    box: Box | None
-    point: Point | None
-    track_id: str | None
-    has_mask: bool
+
+
+# What a detection is called for which its detector gave neither a name nor a class.
+NO_LABEL = "(no label)"
+
+
+class Detection(NamedTuple):
+    """One detected object. What is no measurement is None; of a mask only the existence is kept.
+
+    `frame_id` is that of `point`, `size` and `orientation`, where it is not the message's.
+    """
+
+    label: str
+    score: float | None = None  # 0 to 1
+    box: Box | None = None
+    point: Point | None = None
+    track_id: str | None = None
+    has_mask: bool = False
+    frame_id: str | None = None
+    size: Size | None = None
+    orientation: Quaternion | None = None
+    keypoints: int | None = None  # how many
+    others: tuple[Hypothesis, ...] = ()  # by falling score, the leading one left out
+
+
+class ImageSize(NamedTuple):
+    """Of an image, in pixels."""
+
+    width: int
+    height: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation:
-    """One decoded message. `value` is set for semantic streams, `detections` for detections."""
+    """One decoded message.
+
+    `value` is set for semantic streams, `detections` for detections, `image` for images that say
+    their size.
+    """
 
     stamp: Stamp | None = None
     frame_id: str | None = None
     value: JsonValue = None
     detections: tuple[Detection, ...] = ()  # by falling score
+    image: ImageSize | None = None
     # Its words, by the limits they were made within; see `wording.tell`.
     told: dict[object, object] = field(default_factory=dict, repr=False)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """How a stream's messages are read beyond what their type says: the same object is the same."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)  # class id to name
+    fields: Mapping[str, str] = field(default_factory=dict)  # row of `decoding.fields` to a path
+
+
+PLAIN = Reading()
+
+
 @dataclass(frozen=True, slots=True)
 class StreamInfo:
-    """One subscribed topic; `output` is its part after the skill. The camera alone has neither."""
+    """One subscribed topic; `output` is its part after the skill. Cameras alone have neither."""
 
     topic: str
     skill: str
     output: str
     kind: Kind
     type: str
+    robot: str = ""  # whose it is, where several are told apart
+    reading: Reading = PLAIN
 
 
 class Link(NamedTuple):

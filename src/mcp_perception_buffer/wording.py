@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from mcp_perception_buffer.model import (
     BEST_FIRST,
     IMAGES,
+    NO_LABEL,
     Detection,
     Observation,
     Snapshot,
@@ -99,9 +100,9 @@ def _detection_text(seen: Detection) -> str:
 @lru_cache(maxsize=1024)
 def _name(label: str) -> str:
     # A label is what somebody else's model said: anything but plain words is quoted.
-    if _PLAIN_LABEL.fullmatch(label):
+    if label == NO_LABEL or _PLAIN_LABEL.fullmatch(label):
         return label
-    return json.dumps(label, ensure_ascii=False) if label else "(no label)"
+    return json.dumps(label, ensure_ascii=False)
 
 
 class Skill(NamedTuple):

@@ -5,7 +5,7 @@ import pytest
 from mcp_perception_buffer.buffer import EAGER_BYTES, Buffer
 from mcp_perception_buffer.decoding.decoder import Decoder
 from mcp_perception_buffer.errors import DecodeError
-from mcp_perception_buffer.model import Kind, Observation, StreamView
+from mcp_perception_buffer.model import Observation, StreamInfo, StreamView
 from support import Scene, definition, detection, detections, make, serialise, stamped_string
 
 TEXT = "/vision/a/text"
@@ -171,9 +171,9 @@ class CountingDecoder:
         self.calls = 0
         self._decoder = Decoder(definition)
 
-    def __call__(self, kind: Kind, type_name: str, cdr: bytes) -> Observation:
+    def __call__(self, info: StreamInfo, cdr: bytes) -> Observation:
         self.calls += 1
-        return self._decoder.decode(kind, type_name, cdr)
+        return self._decoder.decode(info, cdr)
 
 
 def test_a_message_that_nobody_reads_is_not_decoded() -> None:
@@ -311,7 +311,7 @@ def test_an_absent_camera_stays_listed() -> None:
 
 
 def test_a_decoder_error_is_the_only_one_that_is_survived() -> None:
-    def broken(kind: Kind, type_name: str, cdr: bytes) -> Observation:
+    def broken(info: StreamInfo, cdr: bytes) -> Observation:
         raise DecodeError("no")
 
     scene = Scene()

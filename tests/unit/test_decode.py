@@ -22,6 +22,7 @@ from support import (
     make,
     serialise,
     stamped_string,
+    stream,
 )
 
 
@@ -31,7 +32,7 @@ def decoder() -> Decoder:
 
 
 def see(decoder: Decoder, cdr: bytes) -> Observation:
-    return decoder.decode("detections", DETECTIONS, cdr)
+    return decoder.decode(stream("detections", DETECTIONS), cdr)
 
 
 @pytest.mark.parametrize(
@@ -94,8 +95,8 @@ def test_a_detection_keeps_everything_but_its_mask(decoder: Decoder) -> None:
 
 
 def test_detections_come_by_falling_score_and_unknown_scores_last(decoder: Decoder) -> None:
-    seen = see(decoder, detections(*(detection(f"{s}", s) for s in (0.1, math.nan, 0.9, 0.5))))
-    assert [d.label for d in seen.detections] == ["0.9", "0.5", "0.1", "nan"]
+    seen = see(decoder, detections(*(detection(f"at {s}", s) for s in (0.1, math.nan, 0.9, 0.5))))
+    assert [d.label for d in seen.detections] == ["at 0.9", "at 0.5", "at 0.1", "at nan"]
     assert seen.detections[-1].score is None
 
 
@@ -126,7 +127,7 @@ def test_hostile_labels_and_frames_are_cleaned(decoder: Decoder) -> None:
 
 def test_of_an_image_only_the_header_is_read(decoder: Decoder) -> None:
     cdr = serialise(image(640, 480, sec=9, frame_id="optical"))[:64]
-    seen = decoder.decode("camera", IMAGE, cdr)
+    seen = decoder.decode(stream("camera", IMAGE), cdr)
     assert (seen.stamp, seen.frame_id) == (Stamp(9, 2), "optical")
 
 
@@ -151,15 +152,15 @@ def test_of_an_image_only_the_header_is_read(decoder: Decoder) -> None:
 def test_plain_ros_types_are_semantic_outputs_too(
     decoder: Decoder, type_name: str, fields: dict[str, Any], value: object
 ) -> None:
-    assert decoder.why_unsupported("semantic", type_name) is None
+    assert decoder.why_unreadable("semantic", type_name) is None
     cdr = serialise(make(type_name, **fields))
-    assert decoder.decode("semantic", type_name, cdr).value == value
+    assert decoder.decode(stream("semantic", type_name), cdr).value == value
 
 
 @pytest.mark.parametrize(
     ("kind", "type_name", "reason"),
     [
-        ("detections", STAMPED_STRING, "detections must be"),
+        ("detections", STAMPED_STRING, "no detections found in ros2_vision_interfaces"),
         ("overlay", STAMPED_STRING, "an image must be"),
         ("semantic", "nobody_msgs/msg/Thing", "no definition of nobody_msgs/msg/Thing"),
         ("semantic", "geometry_msgs/msg/Point", "field `data`"),
@@ -172,7 +173,7 @@ def test_plain_ros_types_are_semantic_outputs_too(
 def test_what_cannot_be_read_is_told_with_the_reason(
     decoder: Decoder, kind: Kind, type_name: str, reason: str
 ) -> None:
-    assert reason in (decoder.why_unsupported(kind, type_name) or "")
+    assert reason in (decoder.why_unreadable(kind, type_name) or "")
 
 
 def test_an_unknown_type_is_an_error_of_its_own() -> None:
@@ -210,7 +211,7 @@ def test_no_bytes_raise_anything_but_a_decode_error(decoder: Decoder, kind: Kind
             case _:
                 bad = bytearray(chance.randbytes(chance.randrange(200)))
         try:
-            seen = decoder.decode(kind, type_name, bytes(bad))
+            seen = decoder.decode(stream(kind, type_name), bytes(bad))
         except DecodeError:
             refused += 1
         else:
@@ -221,4 +222,4 @@ def test_no_bytes_raise_anything_but_a_decode_error(decoder: Decoder, kind: Kind
 def test_big_endian_messages_are_read(decoder: Decoder) -> None:
     message = make("std_msgs/msg/Int32", data=5)
     cdr = bytes(STORE.serialize_cdr(message, message.__msgtype__, little_endian=False))
-    assert decoder.decode("semantic", "std_msgs/msg/Int32", cdr).value == 5
+    assert decoder.decode(stream("semantic", "std_msgs/msg/Int32"), cdr).value == 5

@@ -30,11 +30,11 @@ def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_definition_that_is_installed_later_is_found_then(prefix: Path) -> None:
     decoder = Decoder(installed_definition)
-    missing = decoder.why_unsupported("semantic", LATER)
+    missing = decoder.why_unreadable("semantic", LATER)
     assert missing is not None
     assert "install the package later_msgs" in missing
     install(prefix, "string data\n")
-    assert decoder.why_unsupported("semantic", LATER) is None
+    assert decoder.why_unreadable("semantic", LATER) is None
     assert "No module named" in (why_not_loadable(LATER) or "")
 
 

@@ -1,13 +1,12 @@
 """Turns CDR bytes into observations; pure.
 
 The buffer calls this when a message is first needed. Wire decoding is rosbags' work, from the
-message definitions of the ROS installation; here is what they mean and what is kept.
+message definitions of the ROS installation or of a bag; `shapes` finds what in them are detections.
 """
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rosbags.interfaces import Nodetype
 from rosbags.serde import SerdeError
@@ -15,31 +14,48 @@ from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from rosbags.typesys.base import TypesysError
 from rosbags.typesys.store import Typestore
 
-from mcp_perception_buffer.decoding.text import label, one_line
+from mcp_perception_buffer.decoding.shapes import Shape, Unfit, find_shape
+from mcp_perception_buffer.decoding.text import INVALID, label, one_line
+from mcp_perception_buffer.decoding.types import Definitions, describe
 from mcp_perception_buffer.decoding.values import read_value
 from mcp_perception_buffer.errors import DecodeError, UnknownTypeError
 from mcp_perception_buffer.model import (
     IMAGES,
-    Box,
-    Detection,
+    PLAIN,
+    ImageSize,
     Kind,
     Observation,
-    Point,
+    Reading,
     Stamp,
+    StreamInfo,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from rosbags.interfaces.typing import FieldDesc
 
-DETECTIONS_TYPE = "ros2_vision_interfaces/msg/VisionDetectionArray"
-IMAGE_TYPES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
+IMAGE_TYPE = "sensor_msgs/msg/Image"
+CAMERA_INFO_TYPE = "sensor_msgs/msg/CameraInfo"
+SIZED = (IMAGE_TYPE, CAMERA_INFO_TYPE)  # both begin with header, height, width
+IMAGE_TYPES = (IMAGE_TYPE, "sensor_msgs/msg/CompressedImage")
 BYTES = ("byte", "char", "int8", "uint8")  # a sequence of them is no value, but pixels or the like
 HEADER_TYPE = "std_msgs/msg/Header"
 
 MAX_DETECTIONS = 1000  # 5.5 ms of decoding; a message that claims more is refused unread
+LEAST_BYTES = 8  # of one detection: its name's length and a number
 MAX_SEQUENCE = 64 * 1024 * 1024  # bytes of the largest mask that is believed
+MAX_REPAIRS = 16  # different strings of one message that are no UTF-8
+MAX_REASON_CHARS = 500
+
+# What `SIZED` messages begin with, as a type of its own.
+IMAGE_HEAD = "perception_buffer/msg/ImageHead"
+_UINT32: FieldDesc = (Nodetype.BASE, ("uint32", 0))
+_IMAGE_HEAD: list[tuple[str, FieldDesc]] = [
+    ("header", (Nodetype.NAME, HEADER_TYPE)),
+    ("height", _UINT32),
+    ("width", _UINT32),
+]
 
 
 class Decoder:
@@ -54,86 +70,133 @@ class Decoder:
         """
         self._find_definition = find_definition
         self._store = Typestore(max_sequence_length=MAX_SEQUENCE)
+        self._definitions = Definitions(self._store.fielddefs)
+        self._store.register({IMAGE_HEAD: ([], _IMAGE_HEAD)})
+        self._shapes: dict[tuple[str, Reading], tuple[Shape, str | None]] = {}
 
-    def why_unsupported(self, kind: Kind, type_name: str) -> str | None:
+    def kind_of(self, type_name: str) -> Kind | None:
+        """Guess what a topic of this type carries; None if nothing that can be read here."""
+        if type_name == CAMERA_INFO_TYPE:
+            return "camera"
+        if type_name in IMAGE_TYPES:
+            return "overlay"
+        for kind in ("detections", "semantic"):
+            if self.why_unreadable(kind, type_name) is None:
+                return kind
+        return None
+
+    def why_unreadable(self, kind: Kind, type_name: str, reading: Reading = PLAIN) -> str | None:
         """Say why a topic of this kind and type cannot be read, or None if it can."""
-        if kind == "detections" and type_name != DETECTIONS_TYPE:
-            return f"detections must be {DETECTIONS_TYPE}"
-        if kind in IMAGES and type_name not in IMAGE_TYPES:
-            return f"an image must be {' or '.join(IMAGE_TYPES)}"
+        images = (*IMAGE_TYPES, CAMERA_INFO_TYPE) if kind == "camera" else IMAGE_TYPES
+        if kind in IMAGES and type_name not in images:
+            return f"an image must be {' or '.join(images)}"
         try:
             self._load(type_name)
-        except UnknownTypeError as error:
-            return str(error)
+            if kind == "detections":
+                self._shape(type_name, reading)
+        except (UnknownTypeError, Unfit) as error:
+            return one_line(str(error), MAX_REASON_CHARS)
+        except (TypesysError, SerdeError, ValueError, SyntaxError) as error:
+            return one_line(f"the definition of {type_name} cannot be used: {error}", 300)
         return self._why_no_value(type_name) if kind == "semantic" else None
 
-    def decode(self, kind: Kind, type_name: str, cdr: bytes) -> Observation:
+    def decode(self, info: StreamInfo, cdr: bytes) -> Observation:
         """Return what one message says.
 
-        Of images only the header is read. Text is cleaned and capped, NaN and infinities become
-        None, detections are sorted by falling score.
+        Of images only header and size are read. Text is cleaned and capped, NaN and infinities
+        become None, detections are sorted by falling score.
 
         Args:
-            kind: what the topic carries.
-            type_name: for example `"std_msgs/msg/String"`.
+            info: what the topic carries, its type, and how it is read.
             cdr: the serialised message with its encapsulation header, as rclpy hands it out raw.
 
         Raises:
             DecodeError: the bytes are not a message of this type, or exceed the bounds above.
         """
         try:
-            self._load(type_name)
-            if kind in IMAGES:
-                header, _ = self._read_prefix(HEADER_TYPE, cdr)
-                return Observation(*_header(header))
-            if kind == "detections":
-                self._check_detection_count(cdr)
-            # A view, or rosbags would copy the pixels of every mask.
-            message: Any = self._store.deserialize_cdr(memoryview(cdr), type_name)
-            stamp, frame_id = _header(getattr(message, "header", None))
-            if kind == "detections":
-                found = sorted(map(_detection, message.detections), key=_falling_score)
-                return Observation(stamp, frame_id, detections=tuple(found))
-            return Observation(stamp, frame_id, value=read_value(message.data))
-        except (SerdeError, TypesysError, UnknownTypeError) as error:
+            self._load(info.type)
+            if info.kind in IMAGES:
+                return self._image(info.type, cdr)
+            if info.kind == "detections":
+                return self._detections(info.type, info.reading, cdr)
+            message = self._read(info.type, cdr)
+            return Observation(*_header(message), value=read_value(message.data))
+        except (SerdeError, TypesysError, UnknownTypeError, Unfit) as error:
             raise DecodeError(one_line(str(error), 200)) from error
+        except DecodeError:
+            raise
         # Bytes come from anyone on the network: no kind of them may raise anything else.
         except Exception as error:
             raise DecodeError(one_line(f"{type(error).__name__}: {error}", 200)) from error
+
+    def _image(self, type_name: str, cdr: bytes) -> Observation:
+        if type_name not in SIZED:
+            header = self._read(HEADER_TYPE, cdr, whole=False)
+            return Observation(_stamp(header), label(header.frame_id))
+        head = self._read(IMAGE_HEAD, cdr, whole=False)
+        size = ImageSize(head.width, head.height) if head.width and head.height else None
+        return Observation(*_header(head), image=size)
+
+    def _detections(self, type_name: str, reading: Reading, cdr: bytes) -> Observation:
+        shape, head = self._shape(type_name, reading)
+        if head is not None and len(cdr) > MAX_DETECTIONS * LEAST_BYTES:
+            count = self._read(head, cdr, whole=False).count
+            if count > MAX_DETECTIONS:
+                raise DecodeError(f"{count} detections in one message, more than {MAX_DETECTIONS}")
+        message = self._read(type_name, cdr)
+        return Observation(*_header(message), detections=shape.read(message))
+
+    def _read(self, type_name: str, cdr: bytes, *, whole: bool = True) -> Any:
+        """Deserialise a message, or the beginning of one.
+
+        A string that is no UTF-8 costs no more than itself: its wrong bytes are replaced.
+        """
+        if len(cdr) < 4 or cdr[0] != 0 or cdr[1] > 1:
+            raise SerdeError("invalid or unsupported CDR encapsulation")
+        msgdef = self._store.get_msgdef(type_name)
+        read = msgdef.deserialize_cdr_le if cdr[1] else msgdef.deserialize_cdr_be
+        for _ in range(MAX_REPAIRS):
+            try:
+                # A view, or rosbags would copy the pixels of every mask.
+                message, end = read(memoryview(cdr)[4:], 0, msgdef.cls, self._store)
+            except UnicodeDecodeError as error:
+                cdr = _repaired(cdr, error.object)
+                continue
+            if whole and end + 4 + 3 < len(cdr):
+                raise SerdeError(f"the message is longer than a {type_name}")
+            return message
+        raise SerdeError(f"more than {MAX_REPAIRS} different strings are no UTF-8")
 
     def _load(self, type_name: str) -> None:
         if type_name in self._store.fielddefs:
             return
         types = get_types_from_msg(self._find_definition(type_name), type_name)
         for _, fields in types.values():
-            for reference in _references(desc for _, desc in fields):
-                if reference not in types:
+            for _, desc in fields:
+                reference = describe("", desc).message
+                if reference and reference not in types:
                     self._load(reference)
         self._store.register(types)
 
+    def _shape(self, type_name: str, reading: Reading) -> tuple[Shape, str | None]:
+        """Return a type's shape, and the type of what comes before its list."""
+        known = self._shapes.get((type_name, reading))
+        if known is None:
+            shape, head = find_shape(self._definitions, type_name, reading), None
+            if shape.head is not None:
+                head = f"perception_buffer/msg/Head{len(self._shapes)}"
+                self._store.register({head: ([], shape.head)})
+            known = self._shapes[type_name, reading] = shape, head
+        return known
+
     def _why_no_value(self, type_name: str) -> str | None:
-        data = dict(self._store.fielddefs[type_name][1]).get("data")
-        if data is None or list(_references([data])):
+        fields = self._definitions.fields(type_name)
+        data = next((found for found in fields if found.path == "data"), None)
+        if data is None or data.message:
             return "a semantic output needs a field `data` of a basic type"
-        kind, desc = data
-        if kind != Nodetype.BASE and desc[0][1][0] in BYTES:
+        if data.is_list and data.base in BYTES:
             return "its `data` are bytes, such as pixels, which are never sent"
         return None
-
-    def _read_prefix(self, type_name: str, cdr: bytes) -> tuple[Any, int]:
-        """Read a message's first field; returns it and where it ends in `cdr[4:]`."""
-        if len(cdr) < 4 or cdr[0] != 0 or cdr[1] > 1:
-            raise SerdeError("invalid or unsupported CDR encapsulation")
-        msgdef = self._store.get_msgdef(type_name)
-        read = msgdef.deserialize_cdr_le if cdr[1] else msgdef.deserialize_cdr_be
-        return read(memoryview(cdr)[4:], 0, msgdef.cls, self._store)
-
-    def _check_detection_count(self, cdr: bytes) -> None:
-        _, end = self._read_prefix(HEADER_TYPE, cdr)
-        start = 4 + (end + 3 & ~3)
-        count = int.from_bytes(cdr[start : start + 4], "little" if cdr[1] else "big")
-        if count > MAX_DETECTIONS:
-            raise DecodeError(f"{count} detections in one message, more than {MAX_DETECTIONS}")
 
 
 def packaged_definition(type_name: str) -> str:
@@ -148,35 +211,21 @@ def packaged_definition(type_name: str) -> str:
     return store.generate_msgdef(type_name)[0]
 
 
-def _references(fields: Iterator[FieldDesc] | list[FieldDesc]) -> Iterator[str]:
-    """Yield the message types that fields are made of."""
-    for kind, desc in fields:
-        if kind == Nodetype.NAME:
-            yield desc  # type: ignore[misc]
-        elif kind in (Nodetype.ARRAY, Nodetype.SEQUENCE):
-            yield from _references([desc[0]])  # type: ignore[list-item]
-
-
-def _header(header: Any) -> tuple[Stamp | None, str | None]:
-    if header is None:
+def _header(message: Any) -> tuple[Stamp | None, str | None]:
+    header = getattr(message, "header", None)
+    if header is None or not hasattr(header, "stamp"):
         return None, None
-    return Stamp(header.stamp.sec, header.stamp.nanosec), label(header.frame_id)
+    return _stamp(header), label(header.frame_id)
 
 
-def _detection(message: Any) -> Detection:
-    box, point, score = message.box, message.point, message.score
-    corners = Box(box.x, box.y, box.width, box.height)
-    position = Point(point.x, point.y, point.z) if message.has_point else None
-    return Detection(
-        label=label(message.label),
-        score=score if math.isfinite(score) else None,
-        # All zero means no box; one number that is none makes the box useless.
-        box=corners if any(corners) and all(map(math.isfinite, corners)) else None,
-        point=position if position and all(map(math.isfinite, position)) else None,
-        track_id=label(message.track_id) or None,
-        has_mask=message.has_mask,
-    )
+def _stamp(header: Any) -> Stamp:
+    return Stamp(header.stamp.sec, header.stamp.nanosec)
 
 
-def _falling_score(detection: Detection) -> float:
-    return math.inf if detection.score is None else -detection.score
+def _repaired(cdr: bytes, text: bytes) -> bytes:
+    """Put a sign of the same length for each wrong byte of a string, wherever it stands."""
+    wrong = text.decode("utf-8", "surrogateescape")
+    right = b"".join(INVALID if "\udc80" <= char <= "\udcff" else char.encode() for char in wrong)
+    order: Literal["little", "big"] = "little" if cdr[1] else "big"
+    length = (len(text) + 1).to_bytes(4, order)
+    return cdr.replace(length + text, length + right)

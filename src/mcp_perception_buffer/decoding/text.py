@@ -7,6 +7,8 @@ from functools import lru_cache
 
 MAX_TEXT_CHARS = 4000
 MAX_LABEL_CHARS = 64
+# What stands for a byte that is no UTF-8 until the text is cleaned: ASCII's own sign for it.
+INVALID = b"\x1a"
 
 # Controls, line and paragraph separators, lone surrogates: they break lines or encoders.
 _BREAKS = re.compile("[\x00-\x20\x7f-\xa0\u2028\u2029]+")
@@ -23,7 +25,7 @@ def one_line(text: str, limit: int = MAX_TEXT_CHARS) -> str:
 
     Cut text ends with an ellipsis. Costs at most four times `limit`, however long the input is.
     """
-    head = text[: 4 * limit]
+    head = text[: 4 * limit].replace("\x1a", "\ufffd")
     clean = _BREAKS.sub(" ", _HIDDEN.sub("", head)).strip()
     if len(clean) > limit or len(head) < len(text):
         clean = clean[: limit - 1] + "…"

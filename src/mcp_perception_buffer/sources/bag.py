@@ -106,7 +106,7 @@ class BagSource(Source):
             info = self._topics.classify(connection.topic, connection.msgtype)
             if info is None:
                 continue
-            if reason := self._decoder.why_unsupported(info.kind, info.type):
+            if reason := self._decoder.why_unreadable(info.kind, info.type, info.reading):
                 unsupported.append(Unsupported(info.topic, info.type, reason, info.skill))
                 continue
             self._buffer.open(info)

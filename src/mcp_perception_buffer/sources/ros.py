@@ -339,9 +339,9 @@ class RosSource(Source):
         info = self._topics.classify(topic, type_name)
         assert info is not None  # only wanted topics are looked at
         try:
-            return self._decoder.why_unsupported(info.kind, type_name) or why_not_loadable(
-                type_name
-            )
+            return self._decoder.why_unreadable(
+                info.kind, type_name, info.reading
+            ) or why_not_loadable(type_name)
         except Exception as error:  # a broken package may raise anything when it is loaded
             return f"{type_name} cannot be loaded: {type(error).__name__}: {error}"
 
