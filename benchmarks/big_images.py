@@ -67,7 +67,7 @@ async def receive(seconds: float) -> None:
     from mcp_perception_buffer.logs import configure_logging
     from mcp_perception_buffer.sources.ros import RosSource
     from mcp_perception_buffer.sources.ros_types import installed_definition
-    from mcp_perception_buffer.topics import TopicFilter
+    from mcp_perception_buffer.sources.topics import TopicFilter
 
     configure_logging(level="ERROR", pretty=True)
     decoder = Decoder(installed_definition)

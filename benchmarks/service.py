@@ -57,7 +57,7 @@ class Probe:
             if stamp is not None and len(self.latencies_ns) < 100_000:
                 self.latencies_ns.append(now - stamp["sec"] * 10**9 - stamp["nanosec"])
 
-        self._buffer.listen(topic, readable)
+        self._buffer.listen(skill, topic.split("/")[-1], readable)
 
     def counts(self) -> dict[str, Any]:
         """Return the sums over all streams; from any thread, they are only read."""

@@ -14,7 +14,7 @@ from rosbags.typesys.stores import Stores, get_typestore
 from mcp_perception_buffer.buffer import Buffer
 from mcp_perception_buffer.decoding.decoder import Decoder, packaged_definition
 from mcp_perception_buffer.model import Kind, Snapshot, StreamInfo
-from mcp_perception_buffer.topics import TopicFilter
+from mcp_perception_buffer.sources.topics import TopicFilter
 
 REPOSITORY = Path(__file__).parents[1]
 INTERFACES = REPOSITORY / "src" / "ros2_vision_interfaces" / "msg"

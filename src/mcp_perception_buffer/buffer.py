@@ -22,6 +22,7 @@ from mcp_perception_buffer.model import (
     State,
     StreamInfo,
     StreamView,
+    Unmapped,
     Unsupported,
 )
 
@@ -76,9 +77,11 @@ class Buffer:
         self._prepare = prepare
         self._clock_ns = clock_ns
         self._streams: dict[str, _Stream] = {}
-        self._listeners: dict[str, Listener] = {}
+        self._topics: dict[tuple[str, str], str] = {}  # by skill and output
+        self._listeners: dict[tuple[str, str], Listener] = {}
         self.discovering = True
         self.unsupported: tuple[Unsupported, ...] = ()
+        self.unmapped: tuple[Unmapped, ...] = ()
 
     def open(self, info: StreamInfo, *, publishers: int = 1) -> None:
         """Start a stream, or go on with the one of the same topic and type."""
@@ -86,6 +89,7 @@ class Buffer:
         if stream is None or stream.info != info:
             stream = _Stream(info, self._history_depth, self._clock_ns())
             self._streams[info.topic] = stream
+            self._topics[info.key] = info.topic
         stream.publishers = publishers
 
     def set_publishers(self, topic: str, count: int) -> None:
@@ -107,7 +111,7 @@ class Buffer:
         stream = self._streams[topic]
         stream.arrived(cdr, received_ns)
         entry = _Entry(received_ns, cdr)
-        listener = self._listeners.get(topic)
+        listener = self._listeners.get(stream.key)
         eager = listener is not None or stream.decode_on_arrival(cdr)
         if eager and not self._reduce(stream, entry):
             return
@@ -124,22 +128,46 @@ class Buffer:
         if stream.asked_often and seen is not None and stream.info.kind not in IMAGES:
             self._prepare(seen, stream.info)
 
-    def listen(self, topic: str, listener: Listener | None) -> None:
-        """Hand every decodable message of a topic to `listener` as it is put; None ends it.
+    def listen(self, skill: str, output: str, listener: Listener | None) -> None:
+        """Hand each decodable message of a skill's output to `listener`, or end that with None.
 
-        Called with the observation, or None while the stream is frozen and its messages say
-        nothing about now, and `received_ns`; must return at once and not raise. One listener a
-        topic; the stream need not be open yet.
+        Called as it is put, with the observation, or None while the stream is frozen and its
+        messages say nothing about now, and `received_ns`; must return at once and not raise. One
+        listener an output; its stream need not be open yet.
         """
         if listener is None:
-            self._listeners.pop(topic, None)
+            self._listeners.pop((skill, output), None)
         else:
-            self._listeners[topic] = listener
+            self._listeners[skill, output] = listener
 
     def view(self, topic: str) -> StreamView | None:
         """Return one stream as it is now, None if it is not open; no other one is decoded."""
         stream = self._streams.get(topic)
         return self._view(stream, self._clock_ns()) if stream else None
+
+    def find(self, skill: str, output: str) -> StreamView | None:
+        """Return the stream of a skill's output as `view` does."""
+        topic = self.topic_of(skill, output)
+        return self.view(topic) if topic is not None else None
+
+    def recent(self, topic: str, count: int) -> list[Observation]:
+        """Return a stream's last decodable messages, oldest first, at most `count` of them."""
+        stream = self._streams.get(topic)
+        if stream is None:
+            return []
+        found: list[Observation] = []
+        for entry in list(reversed(stream.entries))[:count]:
+            if self._reduce(stream, entry) and entry.observation is not None:
+                found.append(entry.observation)
+            else:
+                stream.entries.remove(entry)
+        if not found and stream.last_good and stream.last_good.observation:
+            found.append(stream.last_good.observation)
+        return found[::-1]
+
+    def topic_of(self, skill: str, output: str) -> str | None:
+        """Return the topic from which a skill's output comes, None if there is none yet."""
+        return self._topics.get((skill, output))
 
     def count_dropped(self, topic: str) -> None:
         """Count a message that had to be dropped before it reached the buffer."""
@@ -148,13 +176,6 @@ class Buffer:
     def count_lost(self, topic: str, count: int) -> None:
         """Count messages that were published but never reached this process."""
         self._streams[topic].lost += count
-
-    def history(self, topic: str) -> tuple[Observation, ...]:
-        """Return a stream's decodable messages, oldest first."""
-        stream = self._streams[topic]
-        kept = [entry for entry in stream.entries if self._reduce(stream, entry)]
-        stream.entries = deque(kept, maxlen=self._history_depth)
-        return tuple(entry.observation for entry in kept if entry.observation)
 
     def expire(self) -> None:
         """Forget streams that are gone and past their retention, or never said anything.
@@ -167,13 +188,17 @@ class Buffer:
                 continue
             if not stream.received or now - stream.last_ns > self._retention_ns:
                 del self._streams[topic]
+                if self._topics.get(stream.key) == topic:
+                    del self._topics[stream.key]
 
     def snapshot(self) -> Snapshot:
         """Return all streams as they are now."""
         self.expire()
         now = self._clock_ns()
         views = tuple(self._view(self._streams[topic], now) for topic in sorted(self._streams))
-        return Snapshot(self.freshness_window_s, self.discovering, views, self.unsupported)
+        return Snapshot(
+            self.freshness_window_s, self.discovering, views, self.unsupported, self.unmapped
+        )
 
     def _view(self, stream: _Stream, now: int) -> StreamView:
         entry = self._newest(stream)
@@ -187,7 +212,7 @@ class Buffer:
         if stream.publishers == 0:
             state = "gone"
         elif age_ns is None:
-            state = "never"
+            state = "unreadable" if stream.undecodable else "never"
         else:
             state = "fresh" if fresh and not frozen else "stale"
         # By position, in the order of its fields: by name it takes twice as long.
@@ -248,6 +273,7 @@ class _Entry:
 class _Stream:
     def __init__(self, info: StreamInfo, history_depth: int, opened_ns: int) -> None:
         self.info = info
+        self.key = info.key
         self.last_ns = opened_ns  # of the last message of any kind, or of the beginning
         self.entries: deque[_Entry] = deque(maxlen=history_depth)
         self.marks: deque[tuple[int, int]] = deque(maxlen=RATE_MARKS)  # time, messages until then

@@ -42,7 +42,7 @@ PLAIN_INTERVAL_S = 2.0
 NODE_STOP_S = 3.0
 SHOWN_EVENTS = 5
 
-STYLES = {"fresh": "green", "stale": "yellow", "gone": "red", "never": "dim"}
+STYLES = {"fresh": "green", "stale": "yellow", "gone": "red", "unreadable": "red", "never": "dim"}
 
 
 async def demo(settings: Settings, node_args: Sequence[str], console: Console) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from mcp_perception_buffer.model import WORST_FIRST, Status
+from mcp_perception_buffer.wording import unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,10 +77,10 @@ def _worst_first(finding: Finding) -> int:
 def _trouble(view: StreamView, window_s: float) -> Iterator[Finding]:
     yield from _connection(view, window_s)
     if view.undecodable:
+        some = f"{view.undecodable} of {view.received} messages undecodable, the last one:"
         yield Finding(
             "problem" if view.observation is None else "warning",
-            f"{view.undecodable} of {view.received} messages undecodable, the last one:"
-            f" {view.last_error}",
+            f"{some} {view.last_error}" if view.observation else unreadable(view),
             f"send {view.info.type} as it is defined here: the same package version on both sides",
         )
     if view.frozen:

@@ -148,6 +148,11 @@ class StreamInfo:
     robot: str = ""  # whose it is, where several are told apart
     reading: Reading = PLAIN
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """Skill and output: what watches and answers know it by, whatever its topic."""
+        return self.skill, self.output
+
 
 class Link(NamedTuple):
     """How a subscription stands with its publishers, as the source last saw it."""
@@ -192,6 +197,15 @@ class Unsupported:
 
 
 @dataclass(frozen=True, slots=True)
+class Unmapped:
+    """A topic outside of what is watched that looks like detections, and how it would be read."""
+
+    topic: str
+    type: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything known at one moment; safe to keep, nothing in it changes."""
 
@@ -199,3 +213,4 @@ class Snapshot:
     discovering: bool
     streams: tuple[StreamView, ...]  # by topic, the camera included
     unsupported: tuple[Unsupported, ...]
+    unmapped: tuple[Unmapped, ...] = ()

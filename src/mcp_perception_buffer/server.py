@@ -31,7 +31,6 @@ from mcp_perception_buffer.health import BEAT_LIMIT_S, Health
 from mcp_perception_buffer.logs import configure_logging
 from mcp_perception_buffer.settings import Settings, load_settings
 from mcp_perception_buffer.tools import create_mcp
-from mcp_perception_buffer.topics import TopicFilter
 from mcp_perception_buffer.watcher import Watcher
 from mcp_perception_buffer.wording import tell
 
@@ -176,15 +175,11 @@ async def running(settings: Settings, on_failure: Callable[[], None]) -> AsyncIt
     if settings.ros_domain_id is not None:  # from wherever; rclpy reads the environment alone
         os.environ["ROS_DOMAIN_ID"] = str(settings.ros_domain_id)
     health = Health()
-    topics = TopicFilter(
-        settings.topic_patterns,
-        camera_topic=settings.camera_topic,
-        include_hidden=settings.include_hidden,
-    )
     limits = settings.render.limits()
     # The source knows the types, the decoder needs them, the buffer the decoder, the source the
     # buffer: the circle is closed when the first message is looked at.
     decoder = Decoder(lambda type_name: source.find_definition(type_name))
+    topics = settings.topics(decoder.kind_of)
     buffer = Buffer(
         decoder.decode,
         history_depth=settings.history_depth,
@@ -211,7 +206,6 @@ async def running(settings: Settings, on_failure: Callable[[], None]) -> AsyncIt
         buffer,
         tasks,
         outbox,
-        topics=topics,
         limits=limits,
         reconcile_interval_s=settings.reconcile_interval_s,
     )

@@ -21,7 +21,6 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import (
     AnyHttpUrl,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
@@ -31,11 +30,18 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from mcp_perception_buffer.component import Component
+from mcp_perception_buffer.decoding.labels import Labels  # noqa: TC001
 from mcp_perception_buffer.errors import ConfigError
+from mcp_perception_buffer.sources.mapping import Streams, Topic, topic_filter
 from mcp_perception_buffer.wording import RenderLimits
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pydantic.fields import FieldInfo
+
+    from mcp_perception_buffer.model import Kind
+    from mcp_perception_buffer.sources.topics import TopicFilter
 
 ROOT = "buffer"
 GROUPS = ("source", "tasks", "events")
@@ -43,18 +49,11 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 SECRETS = ("callback_url", "event_secret", "auth_token")  # a URL's query may hold a token
 
 
-def _absolute(topic: object) -> object:
-    if isinstance(topic, str) and not topic.startswith("/"):
-        raise ValueError("a topic begins with '/', for example /vision/")
-    return topic
-
-
 def _state_directory() -> Path | None:
     named = os.environ.get("STATE_DIRECTORY")  # by systemd
     return Path(named) if named else None
 
 
-Topic = Annotated[str, BeforeValidator(_absolute)]
 Secret = Annotated[SecretStr, Field(min_length=1)]
 
 
@@ -91,6 +90,8 @@ class Settings(BaseSettings):
     topic_patterns: list[Topic] = Field(["/vision/"], min_length=1)
     include_hidden: bool = False
     camera_topic: Topic | None = "/camera/image_raw"
+    streams: Streams = []
+    labels: Labels | None = None
     reconcile_interval_s: float = Field(2.0, ge=0.2, le=60)
     history_depth: int = Field(10, ge=1, le=1000)
     freshness_window_s: float = Field(5.0, gt=0, le=3600)
@@ -137,6 +138,22 @@ class Settings(BaseSettings):
         if not (token.isascii() and token.isprintable() and " " not in token):
             raise ValueError("PERCEPTION_AUTH_TOKEN must be visible ASCII without blanks")
         return self
+
+    def topics(self, kind_of: Callable[[str], Kind | None]) -> TopicFilter:
+        """Return which topics are wanted; `kind_of` as `Decoder` has it.
+
+        Raises:
+            ConfigError: a file of labels cannot be read.
+        """
+        return topic_filter(
+            self.streams,
+            self.labels,
+            packaged_config() / "labels",
+            prefixes=self.topic_patterns,
+            camera_topic=self.camera_topic,
+            include_hidden=self.include_hidden,
+            kind_of=kind_of,
+        )
 
     @property
     def event_secrets(self) -> list[str]:
@@ -246,11 +263,16 @@ def _compose(
     return cast("dict[str, Any]", resolved), cast("dict[str, str]", choices)
 
 
+def packaged_config() -> Path:
+    """Return the folder of the packaged tree: in the wheel, or at the top of a checkout."""
+    here = Path(__file__).parent
+    inside = here / "config"
+    return inside if inside.is_dir() else here.parents[1] / "config"
+
+
 def config_dirs(config_dir: Path | None = None) -> list[Path]:
     """Return the folders that are searched, the one with the root file first."""
-    here = Path(__file__).parent
-    packaged = here / "config"  # in the wheel; a checkout has it at its top
-    packaged = packaged if packaged.is_dir() else here.parents[1] / "config"
+    packaged = packaged_config()
     if config_dir is None:
         return [packaged]
     own = config_dir.absolute()

@@ -22,7 +22,6 @@ import structlog
 from mcp_perception_buffer.decoding.text import one_line
 from mcp_perception_buffer.events.base import Event, Fate, Record
 from mcp_perception_buffer.tasks.base import TaskSourceError
-from mcp_perception_buffer.topics import TopicFilter
 from mcp_perception_buffer.watch import InvalidWatchError, Memory, Watch, canonical, parse
 from mcp_perception_buffer.wording import RenderLimits, tell
 
@@ -76,7 +75,7 @@ class WatchViews:
 class _Entry:
     task: Task
     definition: str
-    topic: str = ""
+    output: tuple[str, str] = ("", "")  # the watched one: skill and output
     watch: Watch | None = None  # None: invalid
     invalid: str | None = None
     saved: Memory | None = None
@@ -91,7 +90,6 @@ class Watcher:
         tasks: TaskSource,
         outbox: Outbox,
         *,
-        topics: TopicFilter | None = None,
         limits: RenderLimits | None = None,
         reconcile_interval_s: float = 2.0,
         clock_ns: Callable[[], int] = time.monotonic_ns,
@@ -103,7 +101,6 @@ class Watcher:
             buffer: whose observations are watched.
             tasks: asked once every `reconcile_interval_s`.
             outbox: takes the events, and remembers the watches.
-            topics: say what a skill's topics are called; by default below `/vision/`.
             limits: of the events' `detection_summary`.
             reconcile_interval_s: between two questions.
             clock_ns: the buffer's monotonic clock.
@@ -112,14 +109,13 @@ class Watcher:
         self._buffer = buffer
         self._tasks = tasks
         self._outbox = outbox
-        self._topic_of = (topics or TopicFilter()).topic_of
         self._limits = limits or RenderLimits()
         self._reconcile_interval_s = reconcile_interval_s
         self._clock_ns = clock_ns
         self._wall_clock_s = wall_clock_s
         self._entries: dict[str, _Entry] = {}
-        self._topics: set[str] = set()
-        self._left_ns: dict[str, int] = {}  # when a topic's last watch ended, within the window
+        self._heard: set[tuple[str, str]] = set()  # the outputs that are listened to
+        self._left_ns: dict[tuple[str, str], int] = {}  # when an output's last watch ended
         self._deadline_ns: int | None = None
         self._earlier = asyncio.Event()
         self.problem: str | None = None
@@ -131,8 +127,8 @@ class Watcher:
                 tasks.create_task(self._follow_tasks(), name="watch-tasks")
                 tasks.create_task(self._keep_deadlines(), name="watch-deadlines")
         finally:
-            for topic in self._topics:
-                self._buffer.listen(topic, None)
+            for output in self._heard:
+                self._buffer.listen(*output, None)
 
     def views(self) -> WatchViews:
         """Return all watches as they are now."""
@@ -206,11 +202,11 @@ class Watcher:
                 added.append(self._begin(task, definition))
             else:
                 self._outbox.recall(skill_id)  # or it would be the first to be forgotten
-        topics = self._listen()
+        heard = self._listen()
         # A stream that speaks on a change alone has perhaps spoken already. But where another
         # watch was before, what is there may still be the answer to that one's question.
-        self._read_present(entry for entry in added if entry.topic not in self._topics)
-        self._topics = topics
+        self._read_present(entry for entry in added if entry.output not in self._heard)
+        self._heard = heard
 
     def _begin(self, task: Task, definition: str) -> _Entry:
         entry = self._entries[task.skill_id] = _Entry(task, definition)
@@ -229,30 +225,31 @@ class Watcher:
             return entry
         window_s = self._buffer.freshness_window_s
         entry.watch, entry.saved = Watch(parsed, window_s=window_s, memory=memory), memory
-        entry.topic = self._topic_of(task.skill, parsed.stream)
-        log.info("watch_began", skill_id=task.skill_id, topic=entry.topic, seq=memory.seq)
+        entry.output = task.skill, parsed.stream
+        shown = one_line(task.skill, MAX_ID_CHARS)
+        log.info("watch_began", skill_id=task.skill_id, skill=shown, seq=memory.seq)
         return entry
 
-    def _listen(self) -> set[str]:
-        watched: dict[str, list[tuple[_Entry, Watch]]] = defaultdict(list)
+    def _listen(self) -> set[tuple[str, str]]:
+        watched: dict[tuple[str, str], list[tuple[_Entry, Watch]]] = defaultdict(list)
         for entry in self._entries.values():
             if entry.watch is not None:
-                watched[entry.topic].append((entry, entry.watch))
+                watched[entry.output].append((entry, entry.watch))
         now_ns, window_ns = self._clock_ns(), self._buffer.freshness_window_s * 1e9
-        for topic in self._topics - watched.keys():
-            self._buffer.listen(topic, None)
-            self._left_ns[topic] = now_ns
-        self._left_ns = {t: ns for t, ns in self._left_ns.items() if now_ns - ns <= window_ns}
-        for topic, watches in watched.items():
-            self._buffer.listen(topic, partial(self._take, watches))
+        for output in self._heard - watched.keys():
+            self._buffer.listen(*output, None)
+            self._left_ns[output] = now_ns
+        self._left_ns = {o: ns for o, ns in self._left_ns.items() if now_ns - ns <= window_ns}
+        for output, watches in watched.items():
+            self._buffer.listen(*output, partial(self._take, watches))
         return set(watched)
 
     def _read_present(self, entries: Iterable[_Entry]) -> None:
         for entry in entries:
-            view = self._buffer.view(entry.topic)
+            view = self._buffer.find(*entry.output)
             if entry.watch and view and view.observation and view.state == "fresh":
                 received_ns = self._clock_ns() - int((view.age_s or 0.0) * 1e9)
-                if received_ns <= self._left_ns.get(entry.topic, -1):
+                if received_ns <= self._left_ns.get(entry.output, -1):
                     continue
                 self._take([(entry, entry.watch)], view.observation, received_ns)
 
@@ -324,7 +321,7 @@ class Watcher:
 
     def _fresh(self, skill: str, output: str) -> dict[str, Any] | None:
         """Return what a fresh message of one of a skill's topics says, None if there is none."""
-        view = self._buffer.view(self._topic_of(skill, output))
+        view = self._buffer.find(skill, output)
         if view is None or view.state != "fresh" or view.observation is None:
             return None
         return tell(view.observation, view.info, self._limits).data

@@ -212,7 +212,9 @@ def _block(skill: Skill, limits: RenderLimits) -> str:
     block = f"\n\n{skill.name}: {_state_text(skill)}"
     unheard = []
     for view in skill.values:
-        if view.observation is None:
+        if view.observation is None and view.undecodable:
+            block += f"\n- {view.info.output}: {unreadable(view)}"
+        elif view.observation is None:
             unheard.append(view.info.output)
         else:
             line = tell(view.observation, view.info, limits).line
@@ -220,6 +222,11 @@ def _block(skill: Skill, limits: RenderLimits) -> str:
     if unheard:
         block += f"\n- nothing received yet: {', '.join(unheard)}"
     return block
+
+
+def unreadable(view: StreamView) -> str:
+    """Say of a stream of which nothing could be read that it is not silent, and why."""
+    return f"received {view.received}, none readable: {view.last_error}"
 
 
 def _flag(view: StreamView) -> str:
@@ -238,6 +245,7 @@ _STATE_TEXTS = {
     "fresh": "fresh",
     "stale": "STALE, its publisher has fallen silent",
     "gone": "GONE, nobody publishes it any more",
+    "unreadable": "UNREADABLE, messages come but none of them can be read",
     "never": "no value",
 }
 

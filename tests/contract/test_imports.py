@@ -12,7 +12,6 @@ SOURCE = REPOSITORY / "src" / "mcp_perception_buffer"
 CORE = [
     *(
         "model",
-        "topics",
         "decoding/decoder",
         "decoding/values",
         "decoding/text",

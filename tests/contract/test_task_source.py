@@ -47,8 +47,8 @@ async def ros_source(domain: str, **options: Any) -> AsyncIterator[TaskSource]:
     from mcp_perception_buffer.buffer import Buffer
     from mcp_perception_buffer.decoding.decoder import Decoder
     from mcp_perception_buffer.sources.ros import RosSource
+    from mcp_perception_buffer.sources.topics import TopicFilter
     from mcp_perception_buffer.tasks.ros_service import RosTaskSource
-    from mcp_perception_buffer.topics import TopicFilter
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ROS_DOMAIN_ID", domain)

@@ -344,8 +344,8 @@ async def test_an_edge_published_by_another_process_reaches_the_brain(
     from mcp_perception_buffer.buffer import Buffer
     from mcp_perception_buffer.decoding.decoder import Decoder
     from mcp_perception_buffer.sources.ros import RosSource
+    from mcp_perception_buffer.sources.topics import TopicFilter
     from mcp_perception_buffer.tasks.ros_service import RosTaskSource
-    from mcp_perception_buffer.topics import TopicFilter
 
     domain = fresh_domain()
     monkeypatch.setenv("ROS_DOMAIN_ID", domain)

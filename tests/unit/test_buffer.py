@@ -23,7 +23,8 @@ def test_latest_value_and_history_are_retained() -> None:
         scene.put(TEXT, stamped_string(text))
     assert only(scene).observation is not None
     assert only(scene).observation.value == "e"  # type: ignore[union-attr]
-    assert [seen.value for seen in scene.buffer.history(TEXT)] == ["c", "d", "e"]
+    assert [seen.value for seen in scene.buffer.recent(TEXT, 9)] == ["c", "d", "e"]
+    assert [seen.value for seen in scene.buffer.recent(TEXT, 2)] == ["d", "e"]
     assert only(scene).received == 5
 
 
@@ -114,7 +115,7 @@ def test_a_good_message_that_nobody_read_survives_garbage_behind_it() -> None:
     assert only(scene).observation.value == "second"  # type: ignore[union-attr]
     assert only(scene).undecodable == 1
     scene.put(TEXT, b"garbage")
-    assert [seen.value for seen in scene.buffer.history(TEXT)][-1] == "second"
+    assert [seen.value for seen in scene.buffer.recent(TEXT, 1)] == ["second"]
 
 
 def repeat(scene: Scene, times: int, every_s: float = 0.5, **head: Any) -> StreamView:
@@ -282,7 +283,7 @@ def test_the_rate_is_right_however_messages_are_gathered(together: int) -> None:
 def test_a_message_that_is_old_when_it_comes_is_shown_as_such_and_told_to_nobody() -> None:
     scene, heard = Scene(freshness_window_s=5.0), list[Any]()
     scene.open(TEXT)
-    scene.buffer.listen(TEXT, lambda seen, _: heard.append(seen and seen.value))
+    scene.buffer.listen("a", "text", lambda seen, _: heard.append(seen and seen.value))
     scene.clock.advance(10)
     scene.buffer.put(TEXT, stamped_string("old"), scene.clock() - 6_000_000_000)
     assert (only(scene).state, only(scene).age_s, heard) == ("stale", 6.0, [])
@@ -317,4 +318,25 @@ def test_a_decoder_error_is_the_only_one_that_is_survived() -> None:
     scene = Scene()
     scene.buffer = Buffer(broken, clock_ns=scene.clock)
     scene.put(TEXT, b"")
-    assert (only(scene).state, only(scene).last_error) == ("never", "no")
+    assert (only(scene).state, only(scene).last_error) == ("unreadable", "no")
+
+
+def test_messages_of_which_none_can_be_read_are_neither_silence_nor_nothing() -> None:
+    scene = Scene()
+    scene.open(TEXT)
+    assert only(scene).state == "never"
+    for _ in range(6):
+        scene.put(TEXT, b"garbage")
+    view = only(scene)
+    assert (view.state, view.received, view.undecodable) == ("unreadable", 6, 6)
+    scene.put(TEXT, stamped_string("good"))
+    assert only(scene).state == "fresh"
+
+
+def test_a_stream_is_found_by_skill_and_output_whatever_its_topic() -> None:
+    scene = Scene()
+    scene.put(TEXT, stamped_string("x"))
+    found = scene.buffer.find("a", "text")
+    assert found is not None
+    assert found.info.topic == TEXT
+    assert scene.buffer.find("a", "other") is None

@@ -104,7 +104,7 @@ def test_undecodable_messages_with_the_last_error() -> None:
     scene.put(TEXT, b"garbage")
     scene.buffer.view(TEXT)
     result = diagnosed(scene)
-    assert result["summary"].startswith(f"{TEXT}: 1 of 1 messages undecodable, the last one: ")
+    assert result["summary"].startswith(f"{TEXT}: received 1, none readable: ")
     scene.put(TEXT, stamped_string("good", sec=NOW))
     assert f"{TEXT}: warning" in lines(diagnosed(scene))
 

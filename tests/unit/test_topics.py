@@ -1,7 +1,7 @@
 import pytest
 
-from mcp_perception_buffer.model import Kind
-from mcp_perception_buffer.topics import TopicFilter
+from mcp_perception_buffer.model import Kind, StreamInfo
+from mcp_perception_buffer.sources.topics import Rule, TopicFilter, auto_name
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,84 @@ def test_equal_skills_under_two_prefixes_stay_two(prefix: str, name: str) -> Non
     assert first is not None
     assert second is not None
     assert (first.skill, second.skill) == ("find", name)
-    for info in (first, second):
-        assert topics.topic_of(info.skill, "detections") == info.topic
 
 
 def test_the_camera_is_known_by_its_topic_alone() -> None:
     info = TopicFilter(camera_topic="/vision/cam/raw").classify("/vision/cam/raw", "t")
     assert info is not None
     assert info.kind == "camera"
+
+
+def kind_of(type_name: str) -> Kind | None:
+    return {"d": "detections", "i": "overlay", "c": "camera", "s": "semantic"}.get(type_name)  # type: ignore[return-value]
+
+
+def classified(topic: str, type_name: str, *rules: Rule, auto: bool = False) -> StreamInfo | None:
+    return TopicFilter(rules=rules, auto=auto, kind_of=kind_of).classify(topic, type_name)
+
+
+@pytest.mark.parametrize(
+    ("rule", "topic", "type_name", "found"),
+    [
+        (Rule("/yolo/detections", "yolo"), "/yolo/detections", "d", ("yolo", "detections", "")),
+        (Rule("/*/yolo/x", "yolo"), "/r1/yolo/x", "d", ("r1/yolo", "detections", "r1")),
+        (Rule("/*/yolo/detections"), "/r1/yolo/detections", "d", ("r1/yolo", "detections", "r1")),
+        (Rule("/dbg", "yolo"), "/dbg", "i", ("yolo", "overlay", "")),
+        (Rule("/count", "yolo"), "/count", "s", ("yolo", "count", "")),
+        (Rule("/count", "yolo", "how_many"), "/count", "s", ("yolo", "how_many", "")),
+        (Rule("/*/info", kind="camera"), "/r1/info", "c", ("", "", "r1")),
+        (Rule("/a/b", "odd"), "/a/b", "unknown", ("odd", "detections", "")),
+    ],
+)
+def test_a_rule_maps_a_topic_to_a_skill(
+    rule: Rule, topic: str, type_name: str, found: tuple[str, str, str]
+) -> None:
+    info = classified(topic, type_name, rule)
+    assert info is not None
+    assert (info.skill, info.output, info.robot) == found
+    assert classified("/other" + topic, type_name, rule) is None
+
+
+def test_a_rule_comes_before_the_prefixes_and_keeps_how_it_is_read() -> None:
+    rule = Rule("/vision/a/detections", "mine")
+    info = classified("/vision/a/detections", "d", rule)
+    assert info is not None
+    assert (info.skill, info.reading) == ("mine", rule.reading)
+
+
+def test_a_wildcard_matches_one_whole_segment_and_no_hidden_one() -> None:
+    rule = Rule("/*/yolo", "yolo")
+    for topic in ("/yolo", "/a/b/yolo", "/a/yolo/b", "/a/yolox", "/_hidden/yolo"):
+        assert classified(topic, "d", rule) is None
+
+
+def test_all_detectors_are_found_by_their_type_and_nothing_else() -> None:
+    info = classified("/r1/yolo/detections", "d", auto=True)
+    assert info is not None
+    assert (info.skill, info.robot) == ("r1/yolo", "r1")
+    assert classified("/yolo/image", "i", auto=True) is None
+    assert classified("/yolo/_dbg/x", "d", auto=True) is None
+    assert classified("/r1/yolo/detections", "d") is None
+
+
+@pytest.mark.parametrize(
+    ("topic", "name"),
+    [
+        ("/yolo/detections", "yolo"),
+        ("/yolo/tracking", "yolo/tracking"),
+        ("/zed/zed_node/obj_det/objects", "zed/zed_node/obj_det"),
+        ("/detections_output", "detections_output"),
+    ],
+)
+def test_a_detector_is_called_after_its_namespace(topic: str, name: str) -> None:
+    assert auto_name(topic) == name
+
+
+def test_a_robot_may_be_named_by_the_prefix_and_the_cameras_topic() -> None:
+    topics = TopicFilter(["/*/vision/"], camera_topic="/*/camera/image_raw")
+    info = topics.classify("/r1/vision/find/detections", "t")
+    camera = topics.classify("/r1/camera/image_raw", "t")
+    assert info is not None
+    assert camera is not None
+    assert (info.skill, info.robot) == ("r1/find", "r1")
+    assert (camera.kind, camera.robot) == ("camera", "r1")

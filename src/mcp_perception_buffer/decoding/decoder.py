@@ -73,6 +73,7 @@ class Decoder:
         self._definitions = Definitions(self._store.fielddefs)
         self._store.register({IMAGE_HEAD: ([], _IMAGE_HEAD)})
         self._shapes: dict[tuple[str, Reading], tuple[Shape, str | None]] = {}
+        self._unfit: dict[tuple[str, Reading], Unfit] = {}
 
     def kind_of(self, type_name: str) -> Kind | None:
         """Guess what a topic of this type carries; None if nothing that can be read here."""
@@ -182,7 +183,13 @@ class Decoder:
         """Return a type's shape, and the type of what comes before its list."""
         known = self._shapes.get((type_name, reading))
         if known is None:
-            shape, head = find_shape(self._definitions, type_name, reading), None
+            if (unfit := self._unfit.get((type_name, reading))) is not None:
+                raise unfit
+            try:
+                shape, head = find_shape(self._definitions, type_name, reading), None
+            except Unfit as error:
+                self._unfit[type_name, reading] = error
+                raise
             if shape.head is not None:
                 head = f"perception_buffer/msg/Head{len(self._shapes)}"
                 self._store.register({head: ([], shape.head)})

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mcp_perception_buffer.buffer import Buffer
     from mcp_perception_buffer.decoding.decoder import Decoder
-    from mcp_perception_buffer.topics import TopicFilter
+    from mcp_perception_buffer.sources.topics import TopicFilter
 
 log = structlog.get_logger(__name__)
 

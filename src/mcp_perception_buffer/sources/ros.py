@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import os
 import time
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import rclpy
@@ -20,11 +21,12 @@ from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import get_rmw_implementation_identifier
 
-from mcp_perception_buffer.decoding.decoder import Decoder
+from mcp_perception_buffer.decoding.decoder import MAX_REASON_CHARS, Decoder
 from mcp_perception_buffer.decoding.text import one_line
 from mcp_perception_buffer.errors import UnavailableError
 from mcp_perception_buffer.model import Unsupported
 from mcp_perception_buffer.sources.base import Source
+from mcp_perception_buffer.sources.mapping import suggest
 from mcp_perception_buffer.sources.ros_executor import AsyncioExecutor
 from mcp_perception_buffer.sources.ros_stream import LATCHED, Request, RosStream, publisher_gids
 from mcp_perception_buffer.sources.ros_types import (
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 
     from mcp_perception_buffer.buffer import Buffer
     from mcp_perception_buffer.sources.ros_stream import Said
-    from mcp_perception_buffer.topics import TopicFilter
+    from mcp_perception_buffer.sources.topics import TopicFilter
 
 log = structlog.get_logger(__name__)
 
@@ -55,6 +57,8 @@ HEARTBEAT_INTERVAL_S = 1.0
 BEATS_PER_NUDGE = 10
 # Closed streams whose last messages are remembered, so that repeated ones are known as such.
 MAX_CLOSED = 1000
+# Topics that look like detections and are not watched; more are not told of.
+MAX_UNMAPPED = 50
 
 
 class PartEndedError(RuntimeError):
@@ -99,7 +103,7 @@ class RosSource(Source):
         self._ended = asyncio.Queue[str]()
         self._network: dict[str, str] = {}
         self._warned: set[Unsupported] = set()
-        self._graph: list[str] = []
+        self._graph: list[tuple[str, list[str]]] = []  # topics and their types
         self._wanted: list[str] = []  # of these topics
 
     def find_definition(self, type_name: str) -> str:
@@ -199,8 +203,9 @@ class RosSource(Source):
         self, executor: AsyncioExecutor, node: Node, on_ready: Callable[[], None]
     ) -> None:
         started = time.monotonic()
-        if self._topics.camera_topic is not None:  # reported even if it never appears
-            camera = self._topics.classify(self._topics.camera_topic, "")
+        if (topic := self._topics.camera_topic) is not None and "*" not in topic:
+            # Reported even if it never appears.
+            camera = self._topics.classify(topic, "")
             assert camera is not None
             self._buffer.open(camera, publishers=0)
         changed = executor.graph_changed
@@ -238,10 +243,10 @@ class RosSource(Source):
         alone once they are settled; with `recount` their publishers are counted.
         """
         if moved or recount:
-            graph = sorted(topic for topic, _ in node.get_topic_names_and_types())
+            graph = sorted(node.get_topic_names_and_types())
             if graph != self._graph:
                 self._graph = graph
-                self._wanted = [t for t in graph if self._topics.classify(t, "") is not None]
+                self._sort(graph)
                 moved = True
         unsupported: list[Unsupported] = []
         published: set[str] = set()
@@ -284,6 +289,21 @@ class RosSource(Source):
         for topic in self._opened - published:
             self._note_gone(topic)
         self._report(unsupported)
+
+    def _sort(self, graph: Sequence[tuple[str, Sequence[str]]]) -> None:
+        """Find out which topics are wanted, and which others somebody may miss."""
+        self._wanted = [
+            topic for topic, types in graph if any(self._topics.classify(topic, t) for t in types)
+        ]
+        others = ((t, types[0]) for t, types in graph if types and t not in set(self._wanted))
+        suggested = (
+            suggest(one_line(topic, 256), one_line(name, 256), self._why_no_detections(name))
+            for topic, name in others
+        )
+        self._buffer.unmapped = tuple(islice(filter(None, suggested), MAX_UNMAPPED))
+
+    def _why_no_detections(self, type_name: str) -> str | None:
+        return self._decoder.why_unreadable("detections", type_name)
 
     def _follow_publishers(
         self, node: Node, topic: str, type_name: str, publishers: list[TopicEndpointInfo]
@@ -347,7 +367,9 @@ class RosSource(Source):
 
     def _unsupported(self, topic: str, type_name: str, reason: str) -> Unsupported:
         info = self._topics.classify(topic, type_name)
-        return Unsupported(topic, type_name, one_line(reason, 300), info.skill if info else "")
+        return Unsupported(
+            topic, type_name, one_line(reason, MAX_REASON_CHARS), info.skill if info else ""
+        )
 
     def _updated(self, topic: str) -> bool:
         try:

@@ -29,7 +29,8 @@ def installed_definition(type_name: str) -> str:
         return path.read_text(encoding="utf-8")
     package = type_name.partition("/")[0]
     raise UnknownTypeError(
-        f"no definition of {type_name} is installed; install the package {package or type_name}"
+        f"no definition of {type_name} is installed: install the package {package or type_name}, or"
+        " mcp-perception-buffer interfaces add FOLDER with its definitions"
     )
 
 
