@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +47,11 @@ async def live_service(plan: Plan) -> AsyncIterator[tuple[Child, Caller]]:
         await asyncio.sleep(3.5)  # past discovery
         caller = Caller(service.hello["port"])
         made, _ = await asyncio.to_thread(caller.call, "what_do_you_see")
-        text = made["content"][0]["text"]
-        await asyncio.to_thread(lambda: caller.call("keep_for_ready_made", text=text))
+        kept = {
+            "text": made["content"][0]["text"],
+            "data": json.dumps(made["structuredContent"]),
+        }
+        await asyncio.to_thread(lambda: caller.call("keep_for_ready_made", **kept))
         yield service, caller
 
 

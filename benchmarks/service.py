@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from mcp.types import CallToolResult, TextContent
 
 from benchmarks.measure import SECRET, answer_commands, say
-from mcp_perception_buffer import render, server, tools, web
+from mcp_perception_buffer import server, web
+from mcp_perception_buffer.answers import tools
+from mcp_perception_buffer.answers.latest import latest
+from mcp_perception_buffer.answers.results import SceneResult
+from mcp_perception_buffer.answers.wording import RenderLimits
 from mcp_perception_buffer.component import Component
 from mcp_perception_buffer.logs import configure_logging
-from mcp_perception_buffer.results import SceneResult
 from mcp_perception_buffer.settings import Settings, load_settings
-from mcp_perception_buffer.wording import RenderLimits
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -50,7 +52,7 @@ class Probe:
         skill = topic.split("/")[-2]
 
         def readable(seen: Observation | None, received_ns: int) -> None:
-            answer = render.latest(self._buffer.snapshot(), skill, self._limits)
+            answer = latest(self._buffer.snapshot(), skill, self._limits, time.time()).data
             now = time.monotonic_ns()
             self.first_ns.setdefault(topic, now)
             stamp = answer["stamp"]
@@ -78,9 +80,9 @@ def add_ready_made(mcp: MCPServer) -> None:
     async def ready_made() -> Annotated[CallToolResult, SceneResult]:
         return made[0]
 
-    async def keep_for_ready_made(text: str) -> str:
+    async def keep_for_ready_made(text: str, data: str) -> str:
         content = TextContent(type="text", text=text)
-        made[:] = [CallToolResult(content=[content], structured_content=json.loads(text))]
+        made[:] = [CallToolResult(content=[content], structured_content=json.loads(data))]
         return "kept"
 
     mcp.add_tool(ready_made)

@@ -7,9 +7,11 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from mcp_perception_buffer import render
+from mcp_perception_buffer.answers.latest import latest
+from mcp_perception_buffer.answers.scene import scene as scene_answer
+from mcp_perception_buffer.answers.streams import streams
+from mcp_perception_buffer.answers.wording import RenderLimits
 from mcp_perception_buffer.decoding.decoder import MAX_DETECTIONS
-from mcp_perception_buffer.wording import RenderLimits
 from support import (
     DETECTIONS,
     IMAGE,
@@ -116,10 +118,11 @@ class Victim:
 
     def ask(self) -> None:
         snapshot = self._scene.snapshot()
-        _encoded(render.scene(snapshot, RenderLimits(), "now"))
-        _encoded(render.streams(snapshot))
+        limits = RenderLimits()
+        _encoded(scene_answer(snapshot, limits, "now", 0.0))
+        _encoded(streams(snapshot, limits))
         for skill in {view.info.skill for view in snapshot.streams} - {""}:
-            _encoded(render.latest(snapshot, skill, RenderLimits()))
+            _encoded(latest(snapshot, skill, limits, 0.0))
 
 
 def _encoded(answer: Any) -> bytes:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from mcp.client import Client
+from mcp.types import CallToolResult, TextContent
 from pydantic import SecretStr
 from rich.console import Console, Group
 from rich.live import Live
@@ -153,12 +154,12 @@ async def _show(url: str, events: deque[str], console: Console) -> None:
             try:
                 async with Client(url) as client:
                     while True:
-                        scene = (await client.call_tool("what_do_you_see", {})).structured_content
+                        scene = text_of(await client.call_tool("what_do_you_see", {}))
                         listing = (await client.call_tool("list_streams", {})).structured_content
                         if scene and listing and console.is_terminal:
                             live.update(_screen(scene, listing, events), refresh=True)
                         elif scene:
-                            console.print(scene["text"] + "\n", markup=False, soft_wrap=True)
+                            console.print(scene + "\n", markup=False, soft_wrap=True)
                             while events:
                                 console.print(
                                     "event:", events.popleft(), markup=False, soft_wrap=True
@@ -171,7 +172,12 @@ async def _show(url: str, events: deque[str], console: Console) -> None:
                 await asyncio.sleep(ASK_INTERVAL_S)
 
 
-def _screen(scene: dict[str, Any], listing: dict[str, Any], events: deque[str]) -> Group:
+def text_of(result: CallToolResult) -> str:
+    """Return what a model would read of a result."""
+    return "\n".join(part.text for part in result.content if isinstance(part, TextContent))
+
+
+def _screen(scene: str, listing: dict[str, Any], events: deque[str]) -> Group:
     table = Table(title="list_streams", title_justify="left", expand=True)
     for column in ("topic", "kind", "state", "age", "rate", "received", "dropped"):
         table.add_column(column, justify="left" if column in ("topic", "kind") else "right")
@@ -188,7 +194,7 @@ def _screen(scene: dict[str, Any], listing: dict[str, Any], events: deque[str]) 
         )
     for topic in listing["silent"]:
         table.add_row(topic, "", Text("silent", "yellow"), "", "", "", "")
-    text = Text(scene["text"])
+    text = Text(scene)
     pushed = Text("\n".join(events) or "none yet: one comes when a face comes into view")
     return Group(
         Panel(text, title="what_do_you_see", title_align="left"),

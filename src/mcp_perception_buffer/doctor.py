@@ -5,7 +5,7 @@ It asks as a brain does, through the official MCP client over HTTP.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import httpx2
 from mcp.client import Client
@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mcp_perception_buffer.errors import UnavailableError, UnknownSkillError
+from mcp_perception_buffer.model import State
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,7 +41,8 @@ async def doctor(url: str, skill: str | None, console: Console, token: str | Non
             httpx2.AsyncClient(headers=headers) as http,
             Client(streamable_http_client(url, http_client=http)) as client,
         ):
-            skills = [skill] if skill else await _skills(client)
+            listing = (await client.call_tool("list_streams", {})).structured_content or {}
+            skills = [skill] if skill else await _skills(client, listing)
             results = [await client.call_tool("diagnose", {"skill": name}) for name in skills]
     except Exception as error:  # the client's own types, from a refused connection to a bad answer
         raise UnavailableError(
@@ -53,6 +55,8 @@ async def doctor(url: str, skill: str | None, console: Console, token: str | Non
         answers.append(result.structured_content or {})
     for answer in answers:
         console.print(_table(answer))
+    if listing["unmapped"] and not skill:
+        console.print(_unmapped_table(listing["unmapped"]))
     if not answers:
         console.print(
             "No skill has published anything yet: is the vision node running, in the domain of the"
@@ -62,11 +66,27 @@ async def doctor(url: str, skill: str | None, console: Console, token: str | Non
     return bool(answers) and all(check["status"] != "problem" for check in checks)
 
 
-async def _skills(client: Client) -> list[str]:
-    listing = (await client.call_tool("list_streams", {})).structured_content or {}
-    scene = (await client.call_tool("what_do_you_see", {})).structured_content or {}
-    unread = {entry["skill"] for entry in listing["unsupported"]}
-    return sorted(({*scene["skills"]} | unread) - {""})
+async def _skills(client: Client, listing: dict[str, Any]) -> list[str]:
+    """Return the names of all skills, those that cannot be read included."""
+    names = {entry["skill"] for entry in listing["unsupported"]}
+    cursor: str | None = ""
+    for state in get_args(State):
+        while cursor is not None:
+            page = await client.call_tool("list_streams", {"state": state, "cursor": cursor})
+            streams = page.structured_content or {"streams": [], "next_cursor": None}
+            names |= {stream["skill"] for stream in streams["streams"]}
+            cursor = streams["next_cursor"]
+        cursor = ""
+    return sorted(names - {""})
+
+
+def _unmapped_table(unmapped: list[dict[str, Any]]) -> Table:
+    table = Table(title="published, but not watched", title_justify="left")
+    for column in ("topic", "type", "what to do"):
+        table.add_column(column, overflow="fold")
+    for entry in unmapped:
+        table.add_row(Text(entry["topic"]), Text(entry["type"]), Text(entry["advice"]))
+    return table
 
 
 def _table(answer: dict[str, Any]) -> Table:

@@ -26,3 +26,7 @@ class UnknownTypeError(PerceptionError):
 
 class UnknownSkillError(PerceptionError):
     """A caller asked for a skill that no stream belongs to."""
+
+
+class ArgumentError(PerceptionError):
+    """A caller's argument cannot be used; the text says what it may be."""

@@ -120,6 +120,7 @@ class Observation:
     frame_id: str | None = None
     value: JsonValue = None
     detections: tuple[Detection, ...] = ()  # by falling score
+    odd_scores: int = 0  # detections whose score is given, but outside of its scale
     image: ImageSize | None = None
     # Its words, by the limits they were made within; see `wording.tell`.
     told: dict[object, object] = field(default_factory=dict, repr=False)

@@ -21,18 +21,20 @@ from mcp.server.stdio import stdio_server
 from starlette.applications import Starlette
 
 from mcp_perception_buffer import notify, web
+from mcp_perception_buffer.answers.diagnose import BrainStatus, Surroundings
+from mcp_perception_buffer.answers.resources import Updates
+from mcp_perception_buffer.answers.tools import create_mcp
+from mcp_perception_buffer.answers.wording import tell
 from mcp_perception_buffer.buffer import Buffer
 from mcp_perception_buffer.decoding.decoder import Decoder
-from mcp_perception_buffer.diagnose import BrainStatus, Surroundings
 from mcp_perception_buffer.errors import UnavailableError
 from mcp_perception_buffer.events.delivery import Delivery
 from mcp_perception_buffer.events.outbox import Outbox
 from mcp_perception_buffer.health import BEAT_LIMIT_S, Health
 from mcp_perception_buffer.logs import configure_logging
+from mcp_perception_buffer.memory.changes import Changes
 from mcp_perception_buffer.settings import Settings, load_settings
-from mcp_perception_buffer.tools import create_mcp
 from mcp_perception_buffer.watcher import Watcher
-from mcp_perception_buffer.wording import tell
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -209,8 +211,16 @@ async def running(settings: Settings, on_failure: Callable[[], None]) -> AsyncIt
         limits=limits,
         reconcile_interval_s=settings.reconcile_interval_s,
     )
+    changes = Changes(buffer, min_score=limits.min_score)
+    updates = Updates(buffer, limits)
     heartbeat = Heartbeat(health)
-    parts: dict[str, Part] = {"heartbeat": heartbeat, "outbox": outbox, "watcher": watcher}
+    parts: dict[str, Part] = {
+        "heartbeat": heartbeat,
+        "outbox": outbox,
+        "watcher": watcher,
+        "changes": changes,
+        "updates": updates,
+    }
     delivery: Delivery | None = None
     if sink is not None:
         delivery = Delivery(
@@ -242,6 +252,8 @@ async def running(settings: Settings, on_failure: Callable[[], None]) -> AsyncIt
                 buffer,
                 limits,
                 watcher,
+                changes,
+                updates,
                 lambda: Surroundings(source.network(), _brain_status(delivery)),
             )
             yield Service(mcp, buffer, health, watcher)

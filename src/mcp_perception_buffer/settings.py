@@ -29,11 +29,11 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from mcp_perception_buffer.answers.wording import RenderLimits
 from mcp_perception_buffer.component import Component
 from mcp_perception_buffer.decoding.labels import Labels  # noqa: TC001
 from mcp_perception_buffer.errors import ConfigError
 from mcp_perception_buffer.sources.mapping import Streams, Topic, topic_filter
-from mcp_perception_buffer.wording import RenderLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,22 +15,22 @@ from collections import defaultdict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import structlog
 
+from mcp_perception_buffer.answers.wording import RenderLimits, tell
 from mcp_perception_buffer.decoding.text import one_line
 from mcp_perception_buffer.events.base import Event, Fate, Record
 from mcp_perception_buffer.tasks.base import TaskSourceError
 from mcp_perception_buffer.watch import InvalidWatchError, Memory, Watch, canonical, parse
-from mcp_perception_buffer.wording import RenderLimits, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from mcp_perception_buffer.buffer import Buffer
     from mcp_perception_buffer.events.outbox import Outbox
-    from mcp_perception_buffer.model import JsonValue, Observation
+    from mcp_perception_buffer.model import JsonValue, Observation, StreamInfo
     from mcp_perception_buffer.tasks.base import Task, TaskSource
     from mcp_perception_buffer.watch import Edge
 
@@ -292,13 +292,15 @@ class Watcher:
                 self._settle(entry, entry.watch, entry.watch.advance(now_ns))
 
     def _event(self, task: Task, edge: Edge) -> Event:
-        detections = self._fresh(task.skill, "detections")
+        detections, overlay = (self._fresh(task.skill, o) for o in ("detections", "overlay"))
         payload: dict[str, object] = {
             "skill": task.skill,
             "condition": one_line(task.condition, MAX_CONDITION_CHARS),
             "value": _bounded(edge.value),
-            "detection_summary": detections["summary"] if detections else "",
-            "overlay_ref": self._fresh(task.skill, "overlay"),
+            "detection_summary": tell(*detections, self._limits).line
+            if detections and detections[0].detections
+            else "",
+            "overlay_ref": tell(*overlay, self._limits).data if overlay else None,
             "seq": edge.seq,
             "initial": edge.initial,
             "occurred_at": datetime.fromtimestamp(self._wall_clock_s(), UTC)
@@ -319,12 +321,12 @@ class Watcher:
         log.info("watch_fired", event_id=event_id, skill_id=task.skill_id, seq=edge.seq)
         return Event(event_id, task.skill_id, edge.seq, text.encode(), self._clock_ns())
 
-    def _fresh(self, skill: str, output: str) -> dict[str, Any] | None:
-        """Return what a fresh message of one of a skill's topics says, None if there is none."""
+    def _fresh(self, skill: str, output: str) -> tuple[Observation, StreamInfo] | None:
+        """Return a fresh message of a skill's output with its stream, None if there is none."""
         view = self._buffer.find(skill, output)
         if view is None or view.state != "fresh" or view.observation is None:
             return None
-        return tell(view.observation, view.info, self._limits).data
+        return view.observation, view.info
 
 
 _WORDS: dict[bool | None, Literal["true", "false", "unknown"]] = {

@@ -10,18 +10,17 @@ from support import REPOSITORY
 
 SOURCE = REPOSITORY / "src" / "mcp_perception_buffer"
 CORE = [
+    "model",
+    "buffer",
+    "watch",
+    "health",
+    "errors",
+    *(f"decoding/{path.stem}" for path in (SOURCE / "decoding").glob("[a-z]*.py")),
     *(
-        "model",
-        "decoding/decoder",
-        "decoding/values",
-        "decoding/text",
-        "buffer",
-        "watch",
-        "wording",
-        "findings",
-        "diagnose",
+        f"answers/{path.stem}"
+        for path in (SOURCE / "answers").glob("[a-z]*.py")
+        if path.stem not in ("tools", "resources", "arguments")
     ),
-    *("results", "render", "health", "errors"),
 ]
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from mcp_perception_buffer.diagnose import MAX_CHECKS, BrainStatus, Surroundings, explain
+from mcp_perception_buffer.answers.diagnose import MAX_CHECKS, BrainStatus, Surroundings, explain
+from mcp_perception_buffer.answers.results import DiagnosisResult
 from mcp_perception_buffer.errors import UnknownSkillError
 from mcp_perception_buffer.model import Link, Unsupported
-from mcp_perception_buffer.results import DiagnosisResult
 from support import DETECTIONS, Scene, detections, stamped_string
 
 TEXT = "/vision/a/text"
@@ -17,7 +17,9 @@ WELL = Link(1, "reliable, volatile", None)
 def diagnosed(
     scene: Scene, skill: str = "a", brain: BrainStatus | None = None, now_s: float = NOW
 ) -> DiagnosisResult:
-    return explain(scene.snapshot(), skill, Surroundings(NETWORK, brain), now_s)
+    told = explain(scene.snapshot(), skill, Surroundings(NETWORK, brain), now_s)
+    result: DiagnosisResult = told.data
+    return result
 
 
 def lines(result: DiagnosisResult) -> dict[str, str]:

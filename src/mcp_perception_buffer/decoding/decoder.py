@@ -21,6 +21,7 @@ from mcp_perception_buffer.decoding.values import read_value
 from mcp_perception_buffer.errors import DecodeError, UnknownTypeError
 from mcp_perception_buffer.model import (
     IMAGES,
+    NO_LABEL,
     PLAIN,
     ImageSize,
     Kind,
@@ -145,7 +146,10 @@ class Decoder:
             if count > MAX_DETECTIONS:
                 raise DecodeError(f"{count} detections in one message, more than {MAX_DETECTIONS}")
         message = self._read(type_name, cdr)
-        return Observation(*_header(message), detections=shape.read(message))
+        found = shape.read(message)
+        odd = sum(1 for one in found if one.score is None and one.label != NO_LABEL)
+        odd_scores = odd if shape.scored else 0
+        return Observation(*_header(message), detections=found, odd_scores=odd_scores)
 
     def _read(self, type_name: str, cdr: bytes, *, whole: bool = True) -> Any:
         """Deserialise a message, or the beginning of one.

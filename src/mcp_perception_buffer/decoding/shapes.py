@@ -45,6 +45,8 @@ class Shape(NamedTuple):
     """How the detections of one type are read."""
 
     read: Callable[[Any], tuple[Detection, ...]]  # by falling score
+    # Whether a detection without a score has one that is outside of its scale.
+    scored: bool
     # The fields up to the list and its length, to know that before the rest; None: no list.
     head: Fielddefs | None
 
@@ -62,12 +64,12 @@ def find_shape(types: Definitions, type_name: str, reading: Reading) -> Shape:
         Unfit: none of these; the text names its fields and a setting that would map them.
     """
     names = Names(types, reading)
-    if "list" not in reading.fields and (read := _find_detection(names, type_name, alone=True)):
-        return Shape(lambda message: (read(message),), None)
+    if "list" not in reading.fields and (one := _find_detection(names, type_name, alone=True)):
+        return Shape(_alone(one.read), one.scored, None)
     for listed, masks in _lists(names, type_name):
-        if (read_one := _find_detection(names, listed.message, alone=False)) is not None:
+        if (one := _find_detection(names, listed.message, alone=False)) is not None:
             head = _head(types, type_name, listed.path) if not listed.length else None
-            return Shape(_all(getter(listed.path), read_one, masks), head)
+            return Shape(_all(getter(listed.path), one.read, masks), one.scored, head)
     raise Unfit(_advice(types, type_name))
 
 
@@ -94,6 +96,10 @@ def _find_masks(names: Names, type_name: str) -> Read | None:
     return getter(listed.path) if listed else None
 
 
+def _alone(read: Callable[[Any], Detection]) -> Callable[[Any], tuple[Detection, ...]]:
+    return lambda message: (read(message),)
+
+
 def _all(
     get: Read, read_one: Callable[[Any], Detection], masks: Read | None
 ) -> Callable[[Any], tuple[Detection, ...]]:
@@ -113,9 +119,7 @@ def _falling(detection: Detection) -> float:
     return falling_score(detection.score)
 
 
-def _find_detection(
-    names: Names, type_name: str, *, alone: bool
-) -> Callable[[Any], Detection] | None:
+def _find_detection(names: Names, type_name: str, *, alone: bool) -> Parts | Guessed | None:
     """Find out how one detection is read; None if the type is none.
 
     A message that is `alone` may be a classification, which has hypotheses and no place.
@@ -141,11 +145,11 @@ def _find_detection(
         keypoints=find_count(names, type_name, "keypoints", "has_keypoints") or _nothing,
     )
     if hypotheses is None:
-        return parts.read
+        return parts
     read_guesses, path = hypotheses
     listed = names.types.find(type_name, path)
     guess_pose = find_pose(names, listed.message) if listed else None
-    return Guessed(parts, read_guesses, guess_pose or _no_pose, flat or _nothing).read
+    return Guessed(parts, read_guesses, guess_pose or _no_pose, flat or _nothing)
 
 
 class Parts(NamedTuple):
@@ -159,6 +163,11 @@ class Parts(NamedTuple):
     mask: Read
     size: Read
     keypoints: Read
+
+    @property
+    def scored(self) -> bool:
+        """Whether it has a score, so that None is one outside of its scale."""
+        return self.score is not _nothing
 
     def read(self, message: Any) -> Detection:
         """Return a detection from a message object."""
@@ -184,6 +193,7 @@ class Guessed(NamedTuple):
     guesses: Callable[[Any], Sequence[tuple[Hypothesis, Any]]]  # best first, with its message
     pose: Callable[[Any], Pose]  # of a hypothesis
     flat: Read
+    scored: bool = True
 
     def read(self, message: Any) -> Detection:
         """Return a detection; the best hypothesis leads where it has no name of its own."""

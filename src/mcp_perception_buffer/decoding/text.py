@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import lru_cache
 
+from mcp_perception_buffer.model import NO_LABEL
+
 MAX_TEXT_CHARS = 4000
 MAX_LABEL_CHARS = 64
+MAX_TOPIC_CHARS = 256
 # What stands for a byte that is no UTF-8 until the text is cleaned: ASCII's own sign for it.
 INVALID = b"\x1a"
 
@@ -40,3 +44,28 @@ def label(text: str) -> str:
 @lru_cache(maxsize=2048)
 def _label(text: str) -> str:
     return one_line(text, MAX_LABEL_CHARS)
+
+
+@lru_cache(maxsize=2048)
+def topic(text: str) -> str:
+    """Return the name of a topic, a skill or a type by the rules of `one_line`."""
+    return one_line(text, MAX_TOPIC_CHARS)
+
+
+def quoted(text: str) -> str:
+    """Return a label as it stands in a sentence: anything but plain words is quoted.
+
+    It is what somebody else's model said, and must not read as ours.
+    """
+    return _quoted(text[: 4 * MAX_LABEL_CHARS + 1])
+
+
+@lru_cache(maxsize=2048)
+def _quoted(text: str) -> str:
+    clean = one_line(text, MAX_LABEL_CHARS)
+    if clean == NO_LABEL or _PLAIN.fullmatch(clean):
+        return clean
+    return json.dumps(clean, ensure_ascii=False)
+
+
+_PLAIN = re.compile(r"\w[\w ./+-]{0,31}|… \d+ other labels")

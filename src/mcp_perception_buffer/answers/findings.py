@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from mcp_perception_buffer.answers.wording import unreadable
 from mcp_perception_buffer.model import WORST_FIRST, Status
-from mcp_perception_buffer.wording import unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from conftest import Golden
-from mcp_perception_buffer import render
+from mcp_perception_buffer.answers.budget import DATA_FACTOR, Answer, size
+from mcp_perception_buffer.answers.latest import latest, overlay_ref
+from mcp_perception_buffer.answers.scene import scene as scene_answer
+from mcp_perception_buffer.answers.streams import streams
+from mcp_perception_buffer.answers.wording import RenderLimits
 from mcp_perception_buffer.errors import UnknownSkillError
 from mcp_perception_buffer.model import Detection, Unsupported
-from mcp_perception_buffer.wording import RenderLimits
 from support import STAMPED_STRING, Scene, detection, detections, image, serialise, stamped_string
 
 WHEN = "2026-12-01T03:00:00.123Z"
@@ -20,8 +23,23 @@ CUP_AND_PLATE = detections(
 )
 
 
+NOW_S = 1.5  # half a second after the stamps of `support.header`
+
+
+def answer(scene: Scene, **limits: Any) -> Answer:
+    return scene_answer(scene.snapshot(), RenderLimits(**limits), WHEN, NOW_S)
+
+
 def see(scene: Scene, **limits: Any) -> Any:
-    return render.scene(scene.snapshot(), RenderLimits(**limits), WHEN)
+    return answer(scene, **limits).data
+
+
+def read(scene: Scene, **limits: Any) -> str:
+    return answer(scene, **limits).text
+
+
+def last(scene: Scene, skill: str = "find_object") -> Any:
+    return latest(scene.snapshot(), skill, RenderLimits(), NOW_S).data
 
 
 def find_object(scene: Scene) -> Scene:
@@ -123,19 +141,20 @@ SCENES = [
 
 @pytest.mark.parametrize("make", SCENES, ids=lambda make: make.__name__)
 def test_the_text_reads_as_agreed(make: Any, golden: Golden) -> None:
-    golden.check(make.__name__, see(make())["text"])
+    golden.check(make.__name__, read(make()))
 
 
 @pytest.mark.parametrize("make", SCENES, ids=lambda make: make.__name__)
 def test_every_scene_is_finite_encodable_and_bounded(make: Any) -> None:
     scene = make()
     for limit in (400, 1000, 4000):
-        answer = see(scene, max_chars=limit)
-        assert len(answer["text"]) <= limit
-        assert "\x1b" not in answer["text"]
-        json.dumps(answer, allow_nan=False, ensure_ascii=False).encode()
-    for skill in answer["skills"]:
-        json.dumps(render.latest(scene.snapshot(), skill, RenderLimits()), allow_nan=False).encode()
+        told = answer(scene, max_chars=limit)
+        assert len(told.text) <= limit
+        assert "\x1b" not in told.text
+        assert size(told.data) <= DATA_FACTOR * limit
+        json.dumps(told.data, allow_nan=False, ensure_ascii=False).encode()
+    for skill in see(scene)["skills"]:
+        json.dumps(last(scene, skill), allow_nan=False).encode()
 
 
 def test_what_is_rendered_goes_with_its_message() -> None:
@@ -143,7 +162,7 @@ def test_what_is_rendered_goes_with_its_message() -> None:
     for i in range(50):
         scene.put("/vision/find/detections", detections(detection(f"only_here_{i}")))
         see(scene)
-        render.latest(scene.snapshot(), "find", RenderLimits())
+        last(scene, "find")
     gc.collect()
     seen = (o for o in gc.get_objects() if isinstance(o, Detection))
     assert sum(one.label.startswith("only_here") for one in seen) <= 3
@@ -168,7 +187,24 @@ def test_a_scene_holds_outputs_detections_and_references_but_no_pixels() -> None
             },
             "detections": {
                 "count": 2,
-                "summary": "cup 0.91 [120,80 64x48] mask, plate 0.77 [40,60 90x88]",
+                "counts": {"cup": 1, "plate": 1},
+                "best": [
+                    {
+                        "label": "cup",
+                        "score": 0.91,
+                        "box": {"x": 120, "y": 80, "width": 64, "height": 48},
+                    },
+                    {
+                        "label": "plate",
+                        "score": 0.77,
+                        "box": {"x": 40, "y": 60, "width": 90, "height": 88},
+                    },
+                ],
+                "more": {},
+                "folded": 0,
+                "uncertain": 0,
+                "frame_id": "camera",
+                "image": None,
                 "age_s": 0.1,
                 "stale": False,
                 "stamp": {"sec": 1, "nanosec": 2},
@@ -182,6 +218,7 @@ def test_a_scene_holds_outputs_detections_and_references_but_no_pixels() -> None
                 "stamp": {"sec": 1, "nanosec": 2},
                 "age_s": 0.1,
                 "stale": False,
+                "matches": True,
             },
         }
     }
@@ -189,7 +226,7 @@ def test_a_scene_holds_outputs_detections_and_references_but_no_pixels() -> None
 
 def test_latest_is_the_structured_form_of_the_detections() -> None:
     scene = find_object(Scene())
-    answer = render.latest(scene.snapshot(), "find_object", RenderLimits())
+    answer = last(scene)
     stamp = {"sec": 1, "nanosec": 2}
     assert answer["topic"] == "/vision/find_object/detections"
     assert (answer["stamp"], answer["frame_id"], answer["stale"]) == (stamp, "camera", False)
@@ -198,7 +235,14 @@ def test_latest_is_the_structured_form_of_the_detections() -> None:
         "score": 0.91,
         "box": {"x": 120, "y": 80, "width": 64, "height": 48},
         "point": None,
+        "frame_id": None,
+        "side": None,
+        "distance_m": None,
+        "size": None,
+        "orientation": None,
+        "keypoints": None,
         "track_id": None,
+        "hypotheses": [],
         "mask_ref": {"topic": "/vision/find_object/detections", "stamp": stamp},
     }
     assert answer["detections"][1]["mask_ref"] is None
@@ -209,19 +253,19 @@ def test_old_values_are_flagged_everywhere() -> None:
     scene = find_object(Scene())
     scene.clock.advance(5.1)
     skill = see(scene)["skills"]["find_object"]
-    latest = render.latest(scene.snapshot(), "find_object", RenderLimits())
-    assert skill["state"] == latest["state"] == "stale"
+    one = last(scene)
+    assert skill["state"] == one["state"] == "stale"
     assert skill["outputs"]["triggered"]["stale"]
     assert skill["detections"]["stale"]
     assert skill["overlay_ref"]["stale"]
-    assert latest["stale"]
-    assert "STALE" in see(scene)["text"]
+    assert one["stale"]
+    assert "STALE" in read(scene)
 
 
 def test_a_skill_without_detections_still_answers_latest() -> None:
     scene = Scene()
     scene.put("/vision/describe_scene/scene", stamped_string("a cup"))
-    answer = render.latest(scene.snapshot(), "describe_scene", RenderLimits())
+    answer = last(scene, "describe_scene")
     assert (answer["topic"], answer["detections"], answer["stale"]) == (None, [], True)
     assert answer["outputs"]["scene"]["value"] == "a cup"
 
@@ -229,13 +273,13 @@ def test_a_skill_without_detections_still_answers_latest() -> None:
 def test_an_unknown_skill_is_answered_with_the_known_ones() -> None:
     scene = described()
     with pytest.raises(UnknownSkillError, match="Known skills: describe_scene, find_object"):
-        render.latest(scene.snapshot(), "nope", RenderLimits())
+        last(scene, "nope")
     with pytest.raises(UnknownSkillError, match="Skills with an overlay: find_object"):
-        render.overlay_ref(scene.snapshot(), "describe_scene", RenderLimits())
+        overlay_ref(scene.snapshot(), "describe_scene", RenderLimits())
     with pytest.raises(UnknownSkillError, match="nothing is being published"):
-        render.latest(nothing().snapshot(), "nope", RenderLimits())
+        last(nothing(), "nope")
     with pytest.raises(UnknownSkillError, match="still discovering"):
-        render.latest(just_started().snapshot(), "nope", RenderLimits())
+        last(just_started(), "nope")
 
 
 def test_silent_streams_leave_the_list_and_are_named() -> None:
@@ -243,7 +287,7 @@ def test_silent_streams_leave_the_list_and_are_named() -> None:
     scene.clock.advance(6)
     scene.put("/vision/find_object/triggered", stamped_string("false"))
     scene.open("/vision/new/text")
-    answer = render.streams(scene.snapshot())
+    answer = streams(scene.snapshot(), RenderLimits()).data
     assert [(s["topic"], s["state"]) for s in answer["streams"]] == [
         ("/vision/find_object/triggered", "fresh"),
         ("/vision/new/text", "never"),
@@ -257,7 +301,7 @@ def test_silent_streams_leave_the_list_and_are_named() -> None:
 def test_unsupported_topics_are_listed_with_the_reason() -> None:
     scene = Scene()
     scene.buffer.unsupported = (Unsupported("/vision/a/b", "x_msgs/msg/X", "not installed", "a"),)
-    assert render.streams(scene.snapshot())["unsupported"] == [
+    assert streams(scene.snapshot(), RenderLimits()).data["unsupported"] == [
         {"topic": "/vision/a/b", "skill": "a", "type": "x_msgs/msg/X", "reason": "not installed"}
     ]
 
@@ -268,24 +312,36 @@ def test_a_crowd_of_detections_is_sorted_cut_and_counted() -> None:
     random.Random(1).shuffle(found)
     scene = Scene()
     scene.put("/vision/find/detections", detections(*found))
-    answer = see(scene, max_detections=4)["skills"]["find"]["detections"]
-    assert answer["count"] == 306
-    assert answer["summary"].startswith("person 0.85 [100,100 50x200], person 0.84")
-    assert answer["summary"].endswith(", 302 more")
-    assert "ghost" not in answer["summary"]
+    told = see(scene, max_detections=4)["skills"]["find"]["detections"]
+    assert (told["count"], told["counts"]) == (306, {"person": 1})
+    assert (told["folded"], told["uncertain"], told["more"]) == (5, 300, {})
+    assert read(scene, max_detections=4).endswith(
+        "- 1 person: person 0.85 [100,100 50x200] (5 near-duplicates folded, 300 below score 0.05)"
+    )
+
+
+def test_what_is_left_out_is_counted_by_label_where_it_was_left_out() -> None:
+    people = [detection("person", 0.9 - i / 1000, (100 * i, 0, 50, 200)) for i in range(130)]
+    chairs = [detection("chair", 0.5 - i / 1000, (100 * i, 300, 50, 50)) for i in range(370)]
+    scene = Scene()
+    scene.put("/vision/find/detections", detections(*people, *chairs))
+    told = see(scene)["skills"]["find"]["detections"]
+    assert told["counts"] == {"chair": 370, "person": 130}
+    assert told["more"] == {"chair": 370, "person": 120}
+    assert "- 370 chair, 130 person: person 0.90 [0,0 50x200]; person 0.90" in read(scene)
+    assert read(scene).endswith("; 490 more: 370 chair, 120 person")
 
 
 def test_detections_are_only_counted_where_none_may_be_named() -> None:
     scene = Scene()
-    scene.put("/vision/find/detections", detections(detection("cup", 0.9), detection("cup", 0.8)))
-    answer = see(scene, max_detections=0)["skills"]["find"]["detections"]
-    assert (answer["count"], answer["summary"]) == (2, "2 more")
+    scene.put("/vision/find/detections", detections(detection("cup", 0.9), detection("mug", 0.8)))
+    assert read(scene, max_detections=0).endswith("- 1 cup, 1 mug: 2 more: 1 cup, 1 mug")
 
 
 def test_only_weak_detections_are_counted_not_named() -> None:
     scene = Scene()
     scene.put("/vision/find/detections", detections(detection("ghost", 0.01)))
-    assert see(scene)["skills"]["find"]["detections"]["summary"] == "1 below score 0.05"
+    assert read(scene).endswith("- 1 below score 0.05")
 
 
 def test_the_most_important_skill_comes_first() -> None:
@@ -315,19 +371,19 @@ def test_a_frozen_stream_is_listed_and_not_taken_for_silent() -> None:
         scene.clock.advance(0.1)
         scene.put("/vision/a/text", stamped_string("x"))
         scene.put("/camera/image_raw", stamped_string("header"))
-    listing = render.streams(scene.snapshot())
+    listing = streams(scene.snapshot(), RenderLimits()).data
     assert listing["silent"] == []
     assert [stream["frozen"] for stream in listing["streams"]] == [True, True]
     assert "restart the camera" in (listing["streams"][0]["note"] or "")
-    seen = render.scene(scene.snapshot(), RenderLimits(), "now")
+    seen = see(scene)
     assert seen["skills"]["a"]["outputs"]["text"]["stale"]
     assert seen["camera"] == {"topic": "/camera/image_raw", "alive": False, "age_s": 0.0}
-    assert "a: STALE, FROZEN: an old picture is repeated" in seen["text"]
-    assert "Camera: FROZEN" in seen["text"]
+    assert "a: STALE, FROZEN: an old picture is repeated" in read(scene)
+    assert "Camera: FROZEN" in read(scene)
 
 
 def test_a_skill_whose_topics_cannot_be_read_says_so() -> None:
     scene = Scene()
     scene.buffer.unsupported = (Unsupported("/vision/a/b", "x_msgs/msg/X", "not installed", "a"),)
     with pytest.raises(UnknownSkillError, match="/vision/a/b: not installed"):
-        render.latest(scene.snapshot(), "a", RenderLimits())
+        last(scene, "a")

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mcp_perception_buffer.findings import Finding, stream_findings
+from mcp_perception_buffer.answers.budget import DATA_FACTOR, Answer, fit, size
+from mcp_perception_buffer.answers.findings import Finding, stream_findings
+from mcp_perception_buffer.answers.skills import unknown_skill
+from mcp_perception_buffer.decoding.text import one_line
+from mcp_perception_buffer.decoding.text import topic as clean_topic
 from mcp_perception_buffer.model import WORST_FIRST
-from mcp_perception_buffer.render import unknown_skill
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from mcp_perception_buffer.model import Snapshot, Status
-    from mcp_perception_buffer.results import DiagnosisResult
 
-# One screen; what does not fit is the least important.
-MAX_CHECKS = 20
+MAX_CHECKS = 20  # one screen; what does not fit is the least important
+MAX_TEXT_CHARS = 400  # of a finding, and of its advice
 # Beyond this, signatures come close to the five minutes that receivers usually tolerate.
 MAX_SKEW_S = 60.0
 
@@ -39,8 +41,12 @@ class Surroundings:
 
 
 def explain(
-    snapshot: Snapshot, skill: str, surroundings: Surroundings, wall_clock_s: float
-) -> DiagnosisResult:
+    snapshot: Snapshot,
+    skill: str,
+    surroundings: Surroundings,
+    wall_clock_s: float,
+    max_chars: int = 4000,
+) -> Answer:
     """Say what keeps a skill's data from arriving, or that nothing does.
 
     Args:
@@ -48,6 +54,7 @@ def explain(
         skill: its name, as `list_streams` has it.
         surroundings: what its topics depend on besides their publishers.
         wall_clock_s: Unix time of the snapshot.
+        max_chars: of the text; the data have `DATA_FACTOR` times as many bytes.
 
     Raises:
         UnknownSkillError: nothing was ever published under that name.
@@ -55,23 +62,49 @@ def explain(
     own = list(_topics(snapshot, skill, wall_clock_s))
     if not own:
         where = ", ".join(f"{name} {value}" for name, value in surroundings.network.items())
+        unmapped = "; ".join(f"{u.topic}: {u.advice}" for u in snapshot.unmapped[:3])
         raise unknown_skill(
             snapshot,
+            skill,
             "Nothing was ever published under that name: check the name, that its node runs, and"
-            f" that it runs in the same domain ({where or 'ROS_DOMAIN_ID'}).",
+            f" that it runs in the same domain ({where or 'ROS_DOMAIN_ID'})."
+            + (f" Published, but not watched: {unmapped}" if unmapped else ""),
         )
     found = [*own, *_camera(snapshot, wall_clock_s), *_around(snapshot, surroundings)]
     found.sort(key=lambda line: WORST_FIRST.index(line[1].status))
     subject, worst = found[0]
     well = worst.status == "ok"
-    return {
-        "skill": skill,
-        "summary": "All is well: data arrives." if well else f"{subject}: {worst.text}",
-        "checks": [
-            {"subject": name, "status": said.status, "finding": said.text, "advice": said.advice}
-            for name, said in found[:MAX_CHECKS]
-        ],
-    }
+    checks = [
+        {
+            "subject": clean_topic(name),
+            "status": said.status,
+            "finding": one_line(said.text, MAX_TEXT_CHARS),
+            "advice": said.advice and one_line(said.advice, MAX_TEXT_CHARS),
+        }
+        for name, said in found[:MAX_CHECKS]
+    ]
+    summary = "All is well: data arrives." if well else f"{subject}: {worst.text}"
+    return _within(skill, one_line(summary, MAX_TEXT_CHARS), checks, len(found), max_chars)
+
+
+def _within(
+    skill: str, summary: str, checks: list[dict[str, Any]], total: int, max_chars: int
+) -> Answer:
+    head = f"{skill}: {summary}"
+    lines = [_line(check) for check in checks]
+    as_text = fit((len(line) + 1 for line in lines), max_chars - len(head) - 40)
+    as_data = fit((size(check) + 1 for check in checks), DATA_FACTOR * max_chars - 1000)
+    kept = min(as_text, as_data)
+    left_out = total - kept
+    tail = f"\n{left_out} more, none of them worse." if left_out else ""
+    data = {"skill": skill, "summary": summary, "checks": checks[:kept], "left_out": left_out}
+    return Answer("\n".join((head, *lines[:kept])) + tail, data)
+
+
+def _line(check: dict[str, Any]) -> str:
+    line = f"- {check['status']}: {check['subject']}: {check['finding']}"
+    told = check["advice"] and check["status"] != "ok"
+    return f"{line}; {check['advice']}" if told else line
 
 
 def _topics(snapshot: Snapshot, skill: str, wall_clock_s: float) -> Iterator[tuple[str, Finding]]:
