@@ -12,6 +12,7 @@ from typing import Any
 
 import uvicorn
 from mcp.client import Client
+from mcp.types import TextContent
 
 from mcp_perception_buffer.buffer import Buffer
 from mcp_perception_buffer.server import create_app
@@ -123,11 +124,17 @@ class Service:
 
     async def ask(self, tool: str, **arguments: Any) -> Any:
         """Call a tool over one client for all such calls: opening it takes longer than they do."""
+        return await ask(await self._one(), tool, **arguments)
+
+    async def read(self, tool: str, **arguments: Any) -> str:
+        """Return the same answer's text."""
+        return await read(await self._one(), tool, **arguments)
+
+    async def _one(self) -> Client:
         if self._keeping is None:
             self._keeping = asyncio.create_task(self._keep())
         async with asyncio.timeout(20):
-            client = await asyncio.shield(self._kept)
-        return await ask(client, tool, **arguments)
+            return await asyncio.shield(self._kept)
 
     async def _keep(self) -> None:
         # A client is closed by the task that opened it, and a fixture's end is in another one.
@@ -221,3 +228,11 @@ async def ask(client: Client, tool: str, **arguments: Any) -> Any:
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content
     return result.structured_content
+
+
+async def read(client: Client, tool: str, **arguments: Any) -> str:
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    [block] = result.content
+    assert isinstance(block, TextContent)
+    return block.text

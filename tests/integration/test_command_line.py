@@ -304,7 +304,7 @@ async def test_probes_answer_while_a_brain_asks_in_parallel_under_load() -> None
         async def brain() -> None:
             async with Client(url) as client:
                 for _ in range(5):
-                    assert (await ask(client, "what_do_you_see"))["text"]
+                    assert (await ask(client, "what_do_you_see"))["generated_at"]
 
         async with asyncio.TaskGroup() as brains:
             for _ in range(20):

@@ -290,8 +290,9 @@ async def test_a_camera_that_repeats_itself_is_frozen_and_recovers(
         found = await running.ask("diagnose", skill="a")
         assert not scene["camera"]["alive"]
         assert scene["skills"]["a"]["outputs"]["text"]["stale"]
-        assert "Camera: FROZEN" in scene["text"]
-        assert "STALE, FROZEN" in scene["text"]
+        words = await running.read("what_do_you_see")
+        assert "Camera: FROZEN" in words
+        assert "STALE, FROZEN" in words
         assert "FROZEN" in found["summary"]
         for thawed in (camera, text):
             await frozen.say("open", json.dumps({**thawed, "fields": {}}))
@@ -345,7 +346,6 @@ async def test_hostile_messages_are_counted_and_cost_nobody_else_anything(
     hostile = {
         "truncated": (STAMPED, stamped_string("x" * 50)[:-20]),
         "garbage": (STAMPED, b"\xff" * 100),
-        "not_utf8": (STRING, b"\0\1\0\0\4\0\0\0\xff\xfe\xfd\0"),
         "endless": (STRING, b"\0\1\0\0\xff\xff\xff\x7fabc"),
     }
     specs = [
@@ -360,7 +360,7 @@ async def test_hostile_messages_are_counted_and_cost_nobody_else_anything(
             now = await running.stream(topic)
             assert now["undecodable"] > 0, topic
             assert now["last_error"], topic
-            assert "undecodable" in now["note"], topic
+            assert "none readable" in now["note"], topic
         await steady(running)
 
 

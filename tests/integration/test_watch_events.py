@@ -47,7 +47,7 @@ async def test_a_rising_edge_posts_one_signed_event(brain: Brain) -> None:
                 "skill": "find_object",
                 "condition": "a cup is there",
                 "value": True,
-                "detection_summary": "cup 0.91 [120,80 64x48] mask",
+                "detection_summary": "1 cup: cup 0.91 [120,80 64x48], mask",
                 "overlay_ref": {
                     "topic": "/vision/find_object/overlay",
                     "stamp": {"sec": 1, "nanosec": 2},
@@ -107,7 +107,7 @@ async def test_accents_emoji_and_floats_verify_over_the_raw_bytes(brain: Brain) 
         assert not brain.refused
         assert payload["condition"] == "Tür offen? ☕"
         assert payload["value"] == 1
-        assert payload["detection_summary"].startswith('"tür ☕" 0.80')
+        assert payload["detection_summary"].startswith('1 "tür ☕": "tür ☕" 0.80')
         assert "tür ☕".encode() in brain.received[0].raw
 
 
@@ -377,7 +377,7 @@ async def test_an_edge_published_by_another_process_reaches_the_brain(
             assert last.body["task_id"] == "task-1"
             assert last.payload["condition"] == "a cup is on the table"
             assert last.payload["initial"] is False
-            assert last.payload["detection_summary"].startswith("cup 0.91 [120,80 64x48]")
+            assert last.payload["detection_summary"].startswith("1 cup, 1 plate: cup 0.91")
             assert last.payload["overlay_ref"]["topic"] == "/vision/find_object/overlay"
             seqs = [one.payload["seq"] for one in brain.received]
             assert seqs == list(range(1, len(seqs) + 1))

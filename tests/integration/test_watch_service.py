@@ -61,7 +61,7 @@ async def test_a_watched_output_that_flips_true_posts_one_signed_event(domain: s
         assert payload["condition"] == "a cup is on the table"
         assert payload["value"] is True
         assert payload["seq"] == watch["last_seq"]
-        assert payload["detection_summary"].startswith("cup 0.91 [120,80 64x48]")
+        assert payload["detection_summary"].startswith("1 cup, 1 plate: cup 0.91")
         assert payload["overlay_ref"]["topic"] == "/vision/find_object/overlay"
         assert watch["delivery"] == "delivered"
 
