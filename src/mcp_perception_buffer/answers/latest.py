@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mcp_perception_buffer.answers.budget import DATA_FACTOR, Answer, fit, shown, size
+from mcp_perception_buffer.answers.budget import (
+    DATA_FACTOR,
+    MAX_LABELS,
+    Answer,
+    few,
+    fit,
+    shown,
+    size,
+)
 from mcp_perception_buffer.answers.places import place
 from mcp_perception_buffer.answers.scene import age, aged, cut, overlay_data, skill_problems
 from mcp_perception_buffer.answers.scene import skill_text as block_of
@@ -23,9 +31,8 @@ if TYPE_CHECKING:
     from mcp_perception_buffer.answers.wording import RenderLimits
     from mcp_perception_buffer.model import Detection, Observation, Snapshot
 
-LATEST_BYTES = 900  # of an answer beside what is told
+LATEST_BYTES = 300  # of an answer beside what is told
 DEFAULT_LIMIT = 50
-MAX_SHOWN_COUNTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +86,12 @@ def latest(
         "outputs": {},
         "more_outputs": [],
         "overlay_ref": overlay_data(found, limits),
-        "problems": skill_problems(found),
+        "problems": [],
     }
     room = DATA_FACTOR * limits.max_chars - LATEST_BYTES - size(data)
+    problems = skill_problems(found)
+    data["problems"] = problems[: fit(map(size, problems), room // 3)]
+    room -= size(data["problems"])
     # Outputs are few and small, detections may be many: those get what is left.
     room -= _put_outputs(data, found, limits, room // 2)
     if view is not None and seen is not None:
@@ -107,9 +117,9 @@ def _put_detections(
 ) -> None:
     topic = data["topic"]
     asked = [found for found in seen.detections if wanted.takes(found)]
-    counts = _few(count(asked))
-    data["counts"] = counts
-    room -= 2 * size(counts) + 200
+    counts_room = min(400, room // 8)
+    data["counts"] = few(count(asked), counts_room)
+    room -= 2 * counts_room
     ref = {"topic": topic, "stamp": data["stamp"]}
     told = [detection_data(one, skill, seen, ref) for one in asked[: wanted.limit]]
     number = fit((size(one) + 1 for one in told), room)
@@ -120,16 +130,9 @@ def _put_detections(
         rest = [one for one in seen.detections if id(one) not in shown_ones]
         data["more"] = {
             "count": left_out,
-            "counts": _few(count(rest)),
+            "counts": few(count(rest), counts_room),
             "ask": "get_latest(skill, label=…, min_score=…, limit=…)",
         }
-
-
-def _few(counts: dict[str, int]) -> dict[str, int]:
-    few = dict(list(counts.items())[:MAX_SHOWN_COUNTS])
-    if rest := len(counts) - len(few):
-        few[f"… {rest} other labels"] = sum(counts.values()) - sum(few.values())
-    return few
 
 
 def detection_data(
@@ -187,7 +190,7 @@ def _text(skill: Skill, data: dict[str, Any], warned: Sequence[str], limits: Ren
 
 
 def _closing(number: int, counts: dict[str, int]) -> str:
-    few = shown((f"{n} {quoted(label)}" for label, n in counts.items()), MAX_SHOWN_COUNTS)
+    few = shown((f"{n} {quoted(label)}" for label, n in counts.items()), MAX_LABELS)
     return cut(f"\n{number} more: {few}; narrow by label, min_score or limit", 1200)
 
 

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
-from mcp_perception_buffer.answers.budget import size
+from mcp_perception_buffer.answers.budget import few, size
 from mcp_perception_buffer.answers.places import NOWHERE, Place, place, where
 from mcp_perception_buffer.answers.sightings import count, sight
 from mcp_perception_buffer.decoding.text import quoted
@@ -23,8 +23,6 @@ from mcp_perception_buffer.model import (
     StreamInfo,
     StreamView,
 )
-
-MAX_COUNTED_LABELS = 20  # in one line; of the rest the number is told
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # a key of caches, cheap to hash
@@ -110,9 +108,9 @@ def _tell_detections(
     left_out = count(sights.told[len(best) :])
     data: dict[str, Any] = {
         "count": len(seen.detections),
-        "counts": _few(sights.counts),
+        "counts": few(sights.counts),
         "best": [brief(*pair) for pair in zip(best, places, strict=True)],
-        "more": _few(left_out),
+        "more": few(left_out),
         "folded": sights.folded,
         "uncertain": sights.uncertain,
         "frame_id": seen.frame_id or None,
@@ -138,15 +136,8 @@ def _tell_detections(
     return f"{line} ({', '.join(extra)})" if extra else line, data
 
 
-def _few(counts: dict[str, int]) -> dict[str, int]:
-    few = dict(list(counts.items())[:MAX_COUNTED_LABELS])
-    if rest := len(counts) - len(few):
-        few[f"… {rest} other labels"] = sum(counts.values()) - sum(few.values())
-    return few
-
-
 def _counted(counts: dict[str, int]) -> str:
-    return ", ".join(f"{number} {quoted(label)}" for label, number in _few(counts).items())
+    return ", ".join(f"{number} {quoted(label)}" for label, number in few(counts).items())
 
 
 def brief(found: Detection, at: Place) -> dict[str, Any]:

@@ -95,6 +95,16 @@ class Changes:
         self._awake = asyncio.Event()
         self._waiters: set[asyncio.Event] = set()
 
+    @property
+    def awake(self) -> bool:
+        """Whether the buffer is looked at."""
+        return self._awake.is_set()
+
+    @property
+    def waiting(self) -> int:
+        """How many callers wait for a change."""
+        return len(self._waiters)
+
     def cursor(self) -> str:
         """Return a mark of this moment, and follow the buffer from here on."""
         now_ns = self._clock_ns()
@@ -235,13 +245,13 @@ class Changes:
             return
         if before.state != after.state:
             self._add(after, "stream", topic, before.state, after.state)
-        for name in before.labels.keys() | after.labels.keys():
+        for name in sorted(before.labels.keys() | after.labels.keys()):
             was, now = before.labels.get(name, 0), after.labels.get(name, 0)
             if was != now:
                 self._add(
                     after, "label", name, str(was) if was else None, str(now) if now else None
                 )
-        for track in before.tracks.keys() | after.tracks.keys():
+        for track in sorted(before.tracks.keys() | after.tracks.keys()):
             old, new = before.tracks.get(track), after.tracks.get(track)
             if old != new:
                 self._add(after, "track", track, old, new)
