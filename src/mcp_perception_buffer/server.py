@@ -26,6 +26,7 @@ from mcp_perception_buffer.diagnose import BrainStatus, Surroundings
 from mcp_perception_buffer.errors import UnavailableError
 from mcp_perception_buffer.events.delivery import Delivery
 from mcp_perception_buffer.events.outbox import Outbox
+from mcp_perception_buffer.gate import Streams
 from mcp_perception_buffer.health import BEAT_LIMIT_S, Health
 from mcp_perception_buffer.logs import configure_logging
 from mcp_perception_buffer.settings import Settings, load_settings
@@ -77,7 +78,10 @@ def create_app(
                 yield
                 notify.stopping()
 
-    return Starlette(lifespan=lifespan, middleware=web.middleware(settings))
+    streams = Streams()
+    app = Starlette(lifespan=lifespan, middleware=web.middleware(settings, streams))
+    app.state.streams = streams
+    return app
 
 
 async def serve_http(settings: Settings) -> bool:
