@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rosbags.rosbag2 import Writer
 from rosbags.typesys import get_types_from_msg
 from rosbags.typesys.store import Typestore
 from rosbags.typesys.stores import Stores, get_typestore
@@ -150,14 +149,3 @@ async def eventually(condition: Callable[[], Any], *, timeout_s: float = 20.0) -
             if result:
                 return result
             await asyncio.sleep(0.02)
-
-
-def record(path: Path) -> list[str]:
-    """Write a bag in which there is a cup, and return the settings that play it, without ROS."""
-    with Writer(path, version=9) as writer:
-        connection = writer.add_connection(
-            "/vision/describe/scene", STAMPED_STRING, typestore=STORE
-        )
-        for i in range(5):
-            writer.write(connection, 1_000_000_000 + i * 20_000_000, stamped_string("a cup"))
-    return ["source=bag", f"source.path={path}", "tasks=static"]

@@ -13,7 +13,8 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from processes import COMMAND, ask, serve, serving_at
-from support import eventually, record
+from recording import record
+from support import eventually
 
 
 @pytest.fixture

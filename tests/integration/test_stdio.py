@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from processes import COMMAND, INITIALIZE
-from support import eventually, record
+from recording import record
+from support import eventually
 
 LISTING = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
 ASKING = {

@@ -14,7 +14,7 @@ from mcp.client import Client
 from mcp.client.sse import sse_client
 
 from processes import ask, serve, serving_at
-from support import record
+from recording import record
 
 NEWEST, OLDER = "2026-07-28", "2025-06-18"
 META = "io.modelcontextprotocol/"
