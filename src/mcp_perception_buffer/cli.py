@@ -1,11 +1,12 @@
-"""The command line: `serve`, `config show`, `doctor`, `demo`."""
+"""The command line: `serve`, `config show`, `doctor`, `hosts`, `demo`."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path  # typer evaluates annotations
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -69,6 +70,35 @@ def doctor(
     url = url or f"http://127.0.0.1:{settings.port}/mcp"
     if not asyncio.run(run_doctor(url, skill, Console(), token)):
         raise SystemExit(1)
+
+
+@app.command()
+def hosts(
+    name: Annotated[str | None, typer.Argument(help="one of them; without it, a list")] = None,
+    overrides: Overrides = None,
+    config_dir: ConfigDir = None,
+    transport: Annotated[
+        Literal["stdio", "streamable-http"] | None, typer.Option(help="without it, both")
+    ] = None,
+) -> None:
+    """Print what to paste into an MCP host (Claude Desktop and others) to have it ask this."""
+    from mcp_perception_buffer import hosts as table
+
+    if name is None:
+        for known, host in table.HOSTS.items():
+            print(f"{known:<16}{host.title:<20}{host.place}")
+        return
+    table.find(name)
+    settings, _ = load_settings(overrides or (), config_dir)
+    words = list(overrides or ())
+    if config_dir is not None:
+        words += ["--config-dir", str(config_dir.absolute())]
+    here = table.here(settings, words, os.environ)
+    for over in [transport] if transport else [table.STDIO, table.HTTP]:
+        for place, _, text in table.blocks(name, here, over):
+            # Apart from the text, so that this alone goes into a file or a pipe.
+            print(f"# {over}, for {place}:", file=sys.stderr, flush=True)
+            print(text, flush=True)
 
 
 @app.command()

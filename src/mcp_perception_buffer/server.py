@@ -14,10 +14,9 @@ import tempfile
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
-from mcp.server.stdio import stdio_server
 from starlette.applications import Starlette
 
 from mcp_perception_buffer import notify, web
@@ -30,16 +29,17 @@ from mcp_perception_buffer.decoding.decoder import Decoder
 from mcp_perception_buffer.errors import UnavailableError
 from mcp_perception_buffer.events.delivery import Delivery
 from mcp_perception_buffer.events.outbox import Outbox
+from mcp_perception_buffer.gate import Streams
 from mcp_perception_buffer.health import BEAT_LIMIT_S, Health
 from mcp_perception_buffer.logs import configure_logging
 from mcp_perception_buffer.memory.changes import Changes
 from mcp_perception_buffer.settings import Settings, load_settings
+from mcp_perception_buffer.stdio import stdio_streams
 from mcp_perception_buffer.watcher import Watcher
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from anyio import AsyncFile
     from mcp.server.mcpserver import MCPServer
 
     from mcp_perception_buffer.events.base import EventSink
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 READY_TIMEOUT_S = 5.0
-MAX_STDIO_MESSAGE = 4 * 1024 * 1024  # bytes, as over HTTP
 
 
 def create_app(
@@ -80,7 +79,10 @@ def create_app(
                 yield
                 notify.stopping()
 
-    return Starlette(lifespan=lifespan, middleware=web.middleware(settings))
+    streams = Streams()
+    app = Starlette(lifespan=lifespan, middleware=web.middleware(settings, streams))
+    app.state.streams = streams
+    return app
 
 
 async def serve_http(settings: Settings) -> bool:
@@ -107,46 +109,25 @@ async def serve_stdio(settings: Settings) -> bool:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    # Entered first: from here on whatever else writes to stdout, rcl and DDS included, lands on
-    # stderr.
     try:
         async with (
-            stdio_server(stdin=await _interruptible_stdin()) as (read, write),
+            stdio_streams() as (read, write),
             running(settings, fail) as service,
         ):
             up = True
             notify.ready()
             server = service.mcp._lowlevel_server
-            await server.run(read, write, server.create_initialization_options())
+            try:
+                await server.run(read, write, server.create_initialization_options())
+            except Exception as error:
+                if not task.cancelling():
+                    raise
+                # The cancellation found a message on its way through the SDK, which fails then.
+                raise asyncio.CancelledError from error
     except asyncio.CancelledError:
         if not up:
             raise
     return not failed
-
-
-async def _interruptible_stdin() -> AsyncFile[str] | None:
-    """Return stdin's lines as the loop reads them: the SDK's thread would not end on a signal."""
-    reader = asyncio.StreamReader(limit=MAX_STDIO_MESSAGE)
-    try:
-        await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-        )
-    except ValueError:
-        return None  # a plain file, which ends by itself
-    return cast("AsyncFile[str]", _lines(reader))  # nothing but its lines is asked for
-
-
-async def _lines(reader: asyncio.StreamReader) -> AsyncIterator[str]:
-    while True:
-        try:
-            line = await reader.readline()
-        except ValueError:
-            # What is left of it comes as lines of their own, which the SDK answers as malformed.
-            log.warning("message_too_long", limit_bytes=MAX_STDIO_MESSAGE)
-            continue
-        if not line:
-            return
-        yield line.decode("utf-8", "replace")
 
 
 @dataclass(frozen=True, slots=True)

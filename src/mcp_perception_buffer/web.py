@@ -1,4 +1,4 @@
-"""The HTTP side: routes, who may call, and the server itself.
+"""The HTTP side: the routes, what stands before them, and the server itself.
 
 Probes are open to everybody and tell nothing private; everything else passes the gate.
 """
@@ -9,23 +9,20 @@ import asyncio
 import contextlib
 import errno
 import gc
-import hmac
 import signal
 import socket
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 import structlog
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
-from sse_starlette.sse import AppStatus
-from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from mcp_perception_buffer.errors import UnavailableError
+from mcp_perception_buffer.gate import Gate
 from mcp_perception_buffer.settings import LOOPBACK
 from mcp_perception_buffer.watchdog import Watchdog
 
@@ -36,9 +33,9 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.routing import BaseRoute
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from mcp_perception_buffer.buffer import Buffer
+    from mcp_perception_buffer.gate import Streams
     from mcp_perception_buffer.health import Health
     from mcp_perception_buffer.settings import Settings
 
@@ -46,10 +43,7 @@ log = structlog.get_logger(__name__)
 
 # A caller that takes its answer slowly would otherwise hold a stop back for ever.
 SHUTDOWN_GRACE_S = 2
-# Beyond this many requests at once a caller is told to come again; probes are always answered.
-MAX_REQUESTS = 1000
 
-PROBES = ("/healthz", "/livez", "/readyz")
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 # What the MCP transports send and answer with besides the usual.
 MCP_REQUEST_HEADERS = (
@@ -91,7 +85,7 @@ def probe_routes(buffer: Buffer, health: Health) -> list[BaseRoute]:
     return [Route("/healthz", live), Route("/livez", live), Route("/readyz", ready)]
 
 
-def middleware(settings: Settings) -> list[Middleware]:
+def middleware(settings: Settings, streams: Streams) -> list[Middleware]:
     """Return what stands before the routes: CORS for known origins, then the token."""
     token = settings.auth_token.get_secret_value() if settings.auth_token else None
     return [
@@ -102,83 +96,8 @@ def middleware(settings: Settings) -> list[Middleware]:
             allow_headers=MCP_REQUEST_HEADERS,
             expose_headers=MCP_RESPONSE_HEADERS,
         ),
-        Middleware(Gate, token=token, local_only=settings.host in LOOPBACK),
+        Middleware(Gate, token=token, local_only=settings.host in LOOPBACK, streams=streams),
     ]
-
-
-class Gate:
-    """Asks for the bearer token, where one is set, and explains refusals in the log.
-
-    Where another server than ours listens wider than the settings say, it serves loopback alone.
-    """
-
-    def __init__(self, app: ASGIApp, token: str | None, *, local_only: bool) -> None:
-        self._app = app
-        self._expected = f"Bearer {token}".encode() if token else None
-        self._local_only = local_only
-        self._requests = 0
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
-        if scope["type"] != "http" or scope["path"] in PROBES:
-            await self._app(scope, receive, send)
-            return
-        headers = Headers(scope=scope)
-        if self._local_only and not _is_loopback(scope):
-            log.warning("caller_refused", reason="not from this host", hint="set host, see README")
-            await JSONResponse({"error": "only served to this host"}, 403)(scope, receive, send)
-            return
-        if self._requests >= MAX_REQUESTS:
-            log.warning("caller_refused", reason=f"{MAX_REQUESTS} requests at once")
-            busy = JSONResponse({"error": "too many requests"}, 503, {"Retry-After": "1"})
-            await busy(scope, receive, send)
-            return
-        given = headers.get("authorization", "").encode()
-        if self._expected is not None and not hmac.compare_digest(given, self._expected):
-            log.warning("caller_refused", reason="no or wrong bearer token")
-            answer = JSONResponse(
-                {"error": "a bearer token is needed"}, 401, {"WWW-Authenticate": "Bearer"}
-            )
-            await answer(scope, receive, send)
-            return
-
-        status, ended = 0, False
-
-        async def explain(message: Message) -> None:
-            nonlocal status, ended
-            # The SDK's route answers once more where an SSE stream was ended; what that adds is the
-            # end of the stream, where it lacks one.
-            if ended or (status and message["type"] == "http.response.start"):
-                return
-            ended = message["type"] == "http.response.body" and not message.get("more_body")
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                if status in (403, 421):
-                    name, setting = (
-                        ("host", "allowed_hosts") if status == 421 else
-                        ("origin", "allowed_origins")
-                    )  # fmt: skip
-                    shown = headers.get(name, "")[:100]
-                    log.warning("caller_refused", reason=f"foreign {name} {shown!r}",
-                                hint=f"add it to {setting} if it is yours")  # fmt: skip
-            await send(message)
-
-        self._requests += 1
-        try:
-            await self._app(scope, receive, explain)
-        except ValueError:
-            if status not in (403, 421):  # where the SDK refuses an SSE stream it also raises
-                raise
-        finally:
-            self._requests -= 1
-
-
-def _is_loopback(scope: Scope) -> bool:
-    """Whether a request came in on a loopback address (or a socket file, or a test's nowhere)."""
-    try:
-        return ip_address((scope.get("server") or ("",))[0]).is_loopback
-    except ValueError:
-        return True
 
 
 async def serve_http(
@@ -194,7 +113,6 @@ async def serve_http(
         UnavailableError: the port is taken, or ROS could not be started.
     """
     failed = False
-    AppStatus.should_exit = False  # of the whole process, perhaps set by a server before this one
 
     def fail() -> None:
         nonlocal failed
@@ -209,7 +127,8 @@ async def serve_http(
             log_config=None,
             access_log=False,  # a line a request of every caller says nothing a probe would not
             timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
-        )
+        ),
+        before_stop=lambda: app.state.streams.end(app.state.service.mcp),
     )
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -240,12 +159,12 @@ class _Server(uvicorn.Server):
     It also sleeps until it is told to stop, where uvicorn would look ten times a second.
     """
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, before_stop: Callable[[], None]) -> None:
         super().__init__(config)
         self._told = asyncio.Event()
+        self._before_stop = before_stop
 
     def stop(self) -> None:
-        AppStatus.should_exit = True  # ends all SSE streams, or they would be cut after the grace
         self.should_exit = True
         self._told.set()
 
@@ -254,6 +173,10 @@ class _Server(uvicorn.Server):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1):
                     await self._told.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._before_stop()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -8,7 +8,7 @@ import httpx2 as httpx
 import pytest
 from starlette.responses import JSONResponse
 
-from mcp_perception_buffer.web import Gate
+from mcp_perception_buffer.gate import Gate, Streams
 from processes import INITIALIZE, fresh_domain, service
 
 pytestmark = pytest.mark.ros
@@ -100,7 +100,7 @@ async def test_only_configured_origins_get_cors(origin: str, allowed: bool) -> N
 async def test_a_server_that_listens_wider_than_the_settings_say_still_serves_this_host_alone(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    gate = Gate(JSONResponse({}), None, local_only=True)
+    gate = Gate(JSONResponse({}), None, local_only=True, streams=Streams())
     for address, status in (("127.0.0.1", 200), ("::1", 200), ("10.1.2.3", 403)):
         server = httpx.ASGITransport(app=_as_if_on(address, gate))
         async with httpx.AsyncClient(transport=server, base_url="http://localhost") as http:
