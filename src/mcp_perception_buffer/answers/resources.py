@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 SCENE = "perception://scene"
-SKILL = "perception://skill/{skill}"
+SKILL = "perception://skill/{+skill}"  # whose name may have slashes
 STREAMS = "perception://streams"
 UPDATE_INTERVAL_S = 0.5
 MAX_SUBSCRIPTIONS = 4096  # of clients of the handshake generations, all together
@@ -69,6 +69,11 @@ class Updates(InMemorySubscriptionBus):
         self._sessions: WeakKeyDictionary[ServerSession, set[str]] = WeakKeyDictionary()
         self._wanted = asyncio.Event()
         self._marks: dict[str, object] = {}
+
+    @property
+    def looking(self) -> bool:
+        """Whether there is somebody to look for, and something to compare with."""
+        return bool(self._marks)
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         """See `SubscriptionBus.subscribe`."""
@@ -140,7 +145,7 @@ def _marks(snapshot: Snapshot, limits: RenderLimits) -> dict[str, object]:
     """Return what tells one answer from another, ages left out, by resource."""
     seen = world(snapshot)
     marks: dict[str, object] = {
-        SKILL.format(skill=skill.name): _mark(skill, limits) for skill in seen.skills
+        SKILL.replace("{+skill}", skill.name): _mark(skill, limits) for skill in seen.skills
     }
     cameras = tuple((camera.info.topic, camera.state) for camera in seen.cameras)
     marks[SCENE] = hash((tuple(marks.items()), cameras))
