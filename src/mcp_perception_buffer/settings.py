@@ -148,7 +148,7 @@ class Settings(BaseSettings):
         return topic_filter(
             self.streams,
             self.labels,
-            packaged_config() / "labels",
+            packaged_config() / "names",
             prefixes=self.topic_patterns,
             camera_topic=self.camera_topic,
             include_hidden=self.include_hidden,

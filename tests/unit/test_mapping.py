@@ -12,7 +12,7 @@ from mcp_perception_buffer.settings import load_settings, packaged_config
 from mcp_perception_buffer.sources.mapping import suggest
 from support import definition
 
-LABELS = packaged_config() / "labels"
+LABELS = packaged_config() / "names"
 ARRAY_2D = "vision_msgs/msg/Detection2DArray"
 YOLO = "yolo_msgs/msg/DetectionArray"
 
