@@ -308,6 +308,7 @@ class Origins:
             return "command line"
         for name, sought in (
             (f"deployment/{self._choices.get('deployment')}", top),
+            (f"streams/{self._choices.get('streams')}", top),
             (ROOT, top),
             (f"{top}/{self._choices.get(top)}", option),
         ):

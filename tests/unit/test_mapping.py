@@ -49,6 +49,14 @@ def test_a_preset_maps_its_detectors_topics(
     assert (info.skill, info.kind) == (skill, "detections")
 
 
+def test_a_presets_camera_stands_above_the_usual_one_and_below_what_is_said() -> None:
+    settings, origins = load_settings(["streams=depthai"])
+    assert settings.camera_topic == "/*/rgb/camera_info"
+    assert origins.of("camera_topic").endswith("streams/depthai.yaml")
+    said, _ = load_settings(["streams=depthai", "camera_topic=/front/image"])
+    assert said.camera_topic == "/front/image"
+
+
 def test_rules_of_ones_own_stand_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "buffer.yaml").write_text(
         "streams:\n"
