@@ -9,11 +9,11 @@ from rosbags.rosbag2 import Writer
 from rosbags.rosbag2.enums import StoragePlugin
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
+from bag_scenes import BOXES, RECORDED, boxes, gone, playing, write
 from mcp_perception_buffer.errors import ConfigError
 from mcp_perception_buffer.server import running
 from mcp_perception_buffer.settings import Settings, load_settings
 from processes import ask, service
-from recording import BOXES, RECORDED, boxes, gone, playing, write
 from support import (
     DETECTIONS,
     IMAGE,

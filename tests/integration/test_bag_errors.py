@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from rosbags.rosbag2.enums import StoragePlugin
 
+from bag_scenes import RECORDED, playing, write
 from mcp_perception_buffer.errors import UnavailableError
 from mcp_perception_buffer.server import running
 from mcp_perception_buffer.settings import Settings
 from processes import serve
-from recording import RECORDED, playing, write
 
 
 @pytest.fixture(params=[StoragePlugin.SQLITE3, StoragePlugin.MCAP])

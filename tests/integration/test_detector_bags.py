@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from rosbags.rosbag2 import Reader
 
+from bag_scenes import gone, playing
 from mcp_perception_buffer.settings import load_settings
 from mcp_perception_buffer.sim import bags
 from processes import Service, service
-from recording import gone, playing
 from support import REPOSITORY, STORE, eventually
 
 BAGS = REPOSITORY / "tests" / "bags"
