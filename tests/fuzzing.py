@@ -12,6 +12,8 @@ from mcp_perception_buffer.answers.scene import scene as scene_answer
 from mcp_perception_buffer.answers.streams import streams
 from mcp_perception_buffer.answers.wording import RenderLimits
 from mcp_perception_buffer.decoding.decoder import MAX_DETECTIONS
+from mcp_perception_buffer.model import Reading
+from mcp_perception_buffer.sources.topics import Rule, TopicFilter
 from support import (
     DETECTIONS,
     IMAGE,
@@ -19,6 +21,7 @@ from support import (
     Scene,
     detection,
     detections,
+    filled,
     header,
     image,
     make,
@@ -30,6 +33,59 @@ INTERESTING = (
     *(0, 1, 0x7F, 0x80, 0xFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFFFFFE, 1_000_000, 64 << 20),
     *(struct.unpack("<I", struct.pack("<f", x))[0] for x in (math.nan, math.inf, -math.inf, 1e38)),
 )
+# One good message of each shape in which detectors publish, as nested plain values.
+HEAD = {"stamp": {"sec": 1, "nanosec": 2}, "frame_id": "camera"}
+AT = {"x": 0.5, "y": -0.25, "z": 1.5}
+SIZE = {"x": 0.1, "y": 0.2, "z": 0.3}
+POSE = {"position": AT, "orientation": {"w": 1.0}}
+GUESSES = [{"class_id": "17", "score": 0.9}, {"class_id": "mug", "score": 0.2}]
+RESULTS = [{"hypothesis": guess, "pose": {"pose": POSE}} for guess in GUESSES]
+BOX_2D = {"center": {"position": {"x": 50, "y": 40}, "theta": 0.1}, "size_x": 30, "size_y": 20}
+DETECTION_2D = {"header": HEAD, "results": RESULTS, "bbox": BOX_2D, "id": "t-1"}
+DETECTION_3D = {"results": RESULTS, "bbox": {"center": POSE, "size": SIZE}, "id": "t-1"}
+YOLO = {
+    "class_id": 41,
+    "class_name": "cup",
+    "score": 0.9,
+    "id": "7",
+    "bbox": {"center": BOX_2D["center"], "size": {"x": 30, "y": 20}},
+    "bbox3d": {"center": POSE, "size": SIZE, "frame_id": "map"},
+    "mask": {"width": 64, "height": 48, "data": [{"x": 1, "y": 2}, {"x": 3, "y": 4}]},
+    "keypoints": {"data": [{"id": 1, "point": {"x": 1, "y": 2}, "score": 0.5}]},
+}
+SPATIAL = {"results": GUESSES, "bbox": BOX_2D, "position": AT, "is_tracking": True}
+ZED = {
+    "label": "person",
+    "label_id": 3,
+    "confidence": 88.0,
+    "position": [0.5, 0.25, 1.5],
+    "tracking_available": True,
+    "bounding_box_2d": {"corners": [{"kp": [x, y]} for x, y in ((1, 2), (9, 2), (9, 8), (1, 8))]},
+    "dimensions_3d": [0.5, 1.8, 0.4],
+    "skeleton_available": True,
+    "skeleton_2d": {"keypoints": [{"kp": [1, 2]}] * 70},
+}
+TWICE = {"header": HEAD, "detections": [DETECTION_2D] * 2}
+DETECTORS: dict[str, dict[str, Any]] = {
+    "vision_msgs/msg/Detection2DArray": TWICE,
+    "vision_msgs/msg/Detection3DArray": {"header": HEAD, "detections": [DETECTION_3D, {}]},
+    "vision_msgs/msg/Classification": {"header": HEAD, "results": GUESSES},
+    "vision_msgs/msg/Detection2D": DETECTION_2D,
+    "yolo_msgs/msg/DetectionArray": {"header": HEAD, "detections": [YOLO, {"class_id": 3}]},
+    "depthai_ros_msgs/msg/SpatialDetectionArray": {"header": HEAD, "detections": [SPATIAL] * 2},
+    "zed_msgs/msg/ObjectsStamped": {"header": HEAD, "objects": [ZED]},
+    "ultralytics_ros/msg/YoloResult": {
+        "header": HEAD,
+        "detections": TWICE,
+        "masks": [{"width": 4, "height": 2, "step": 4, "data": [255] * 8}],
+    },
+    "team_msgs/msg/Boxes": {
+        "header": HEAD,
+        "boxes": [{"class_name": "cup", "confidence": 0.5, "xmin": 1, "xmax": 9, "ymax": 8}, {}],
+    },
+}
+# Their topics, and how these are read.
+RULES = [Rule("/detector/*", kind="detections", reading=Reading({"17": "cat"}))]
 # Topic, type and a good message of every kind that is read.
 SEEDS: list[tuple[str, str, bytes]] = [
     (
@@ -64,6 +120,10 @@ SEEDS: list[tuple[str, str, bytes]] = [
                 data=image(4, 4).data,
             )
         ),
+    ),
+    *(
+        (f"/detector/{name.replace('/msg/', '_').lower()}", name, serialise(filled(name, given)))
+        for name, given in DETECTORS.items()
     ),
 ]
 
@@ -104,6 +164,7 @@ class Victim:
 
     def __init__(self) -> None:
         self._scene = Scene(history_depth=3)
+        self._scene.topics = TopicFilter(camera_topic="/camera/image_raw", rules=RULES)
         self.put = 0
 
     def take(self, topic: str, type_name: str, cdr: bytes) -> None:

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rosbags.interfaces import Nodetype
-from rosbags.typesys import get_types_from_msg
 from rosbags.typesys.store import Typestore
-from rosbags.typesys.stores import Stores, get_typestore
 
 from mcp_perception_buffer.buffer import Buffer
 from mcp_perception_buffer.decoding.decoder import Decoder, packaged_definition
 from mcp_perception_buffer.model import Kind, Snapshot, StreamInfo
+from mcp_perception_buffer.sim import messages
+from mcp_perception_buffer.sim.messages import read_definitions
 from mcp_perception_buffer.sources.topics import TopicFilter
 
 REPOSITORY = Path(__file__).parents[1]
@@ -33,15 +32,7 @@ def definition(type_name: str) -> str:
     return path.read_text() if path.is_file() else packaged_definition(type_name)
 
 
-def _store() -> Typestore:
-    store = get_typestore(Stores.LATEST)
-    for path in (*INTERFACES.glob("*.msg"), *DETECTORS.glob("*/msg/*.msg")):
-        package = "ros2_vision_interfaces" if path.parent == INTERFACES else path.parts[-3]
-        store.register(get_types_from_msg(path.read_text(), f"{package}/msg/{path.stem}"))
-    return store
-
-
-STORE = _store()
+STORE = read_definitions(REPOSITORY / "src", DETECTORS)
 
 
 def make(type_name: str, **fields: Any) -> Any:
@@ -50,27 +41,7 @@ def make(type_name: str, **fields: Any) -> Any:
 
 def filled(type_name: str, given: dict[str, Any] | None = None, store: Typestore = STORE) -> Any:
     """A message of nested plain values; what is not given is what ROS fills in."""
-    given = dict(given or {})
-    fields = {
-        name: _value(desc, given.pop(name, None), store)
-        for name, desc in store.fielddefs[type_name][1]
-    }
-    assert not given, f"{type_name} has no {', '.join(given)}"
-    return store.types[type_name](**fields)
-
-
-def _value(desc: Any, given: Any, store: Typestore) -> Any:
-    kind, what = desc
-    if kind == Nodetype.NAME:
-        return filled(what, given, store)
-    if kind == Nodetype.BASE:
-        return given if given is not None else {"string": "", "bool": False}.get(what[0], 0)
-    inner, length = what
-    values = list(given or ()) if kind == Nodetype.SEQUENCE else list(given or [None] * length)
-    made = [_value(inner, value, store) for value in values]
-    if inner[0] == Nodetype.NAME or inner[1][0] == "string":
-        return made
-    return np.array(made, dtype=inner[1][0])
+    return messages.filled(type_name, given, store)
 
 
 def stream(kind: Kind, type_name: str, topic: str = "/vision/f/x", **more: Any) -> StreamInfo:

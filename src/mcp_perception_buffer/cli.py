@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from mcp_perception_buffer.errors import PerceptionError, UnavailableError
+from mcp_perception_buffer.errors import ConfigError, PerceptionError, UnavailableError
 from mcp_perception_buffer.logs import configure_logging
 from mcp_perception_buffer.settings import load_settings
 
@@ -103,13 +103,19 @@ def hosts(
 
 @app.command()
 def demo(
+    overrides: Overrides = None,
     images: Annotated[Path | None, typer.Option(help="a folder of your own photographs")] = None,
     video: Annotated[Path | None, typer.Option(help="a video file, played in a loop")] = None,
     camera: Annotated[int | None, typer.Option(help="your camera's number, usually 0")] = None,
+    bag: Annotated[
+        Path | None, typer.Option(help="a recorded bag instead of a vision node; needs no ROS")
+    ] = None,
+    config_dir: ConfigDir = None,
 ) -> None:
     """Show what a brain would see: a real vision node beside the service, live. Ctrl-C ends it."""
     from rich.console import Console
 
+    from mcp_perception_buffer.demo import bag_settings, demo_bag
     from mcp_perception_buffer.demo import demo as run_demo
 
     configure_logging(level="ERROR", pretty=True)
@@ -117,7 +123,13 @@ def demo(
     node_args = [
         str(x) for name, value in chosen.items() if value is not None for x in (name, value)
     ]
-    if not asyncio.run(run_demo(load_settings()[0], node_args, Console())):
+    if bag is not None:
+        if node_args:
+            raise ConfigError(f"--bag stands for the vision node: leave {node_args[0]} out")
+        run = demo_bag(bag_settings(bag, overrides or (), config_dir), Console())
+    else:
+        run = run_demo(load_settings(overrides or (), config_dir)[0], node_args, Console())
+    if not asyncio.run(run):
         raise SystemExit(1)
 
 

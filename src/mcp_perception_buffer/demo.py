@@ -1,4 +1,4 @@
-"""`demo`: a real vision node beside the service, and on the terminal what a brain would see.
+"""`demo`: a real vision node beside the service, or a bag, and what a brain would see of it.
 
 It does what a brain does: asks through the official MCP client, receives and verifies events.
 """
@@ -28,11 +28,14 @@ from rich.table import Table
 from rich.text import Text
 from robot_mcp_kit.signing import SignatureError, verify
 
+from mcp_perception_buffer.component import Component
 from mcp_perception_buffer.errors import UnavailableError
 from mcp_perception_buffer.server import serve_http
+from mcp_perception_buffer.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
     from typing import IO
 
     from mcp_perception_buffer.settings import Settings
@@ -59,34 +62,76 @@ async def demo(settings: Settings, node_args: Sequence[str], console: Console) -
         )
     # Others' robots on the same network stay out of the picture; both processes inherit it.
     os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+    with tempfile.TemporaryFile("w+") as node_log:
+        async with _vision_node(node_args, node_log) as node:
+            well = await _serve_and_show(settings, console, node)
+            if node.returncode and not well:
+                node_log.seek(0)
+                console.print(f"[red]The vision node ended:[/]\n{node_log.read()[-2000:]}")
+            return well
+
+
+async def demo_bag(settings: Settings, console: Console) -> bool:
+    """Run service and screen until Ctrl-C, on the bag that the settings name; False if it failed.
+
+    Raises:
+        UnavailableError: the bag cannot be read, or the port is taken.
+    """
+    return await _serve_and_show(settings, console)
+
+
+def bag_settings(bag: Path, overrides: Sequence[str], config_dir: Path | None) -> Settings:
+    """Return settings for which the source is a bag, and every detector in it is a skill.
+
+    What the overrides or a tree of one's own say of streams, labels and tasks stands above that.
+
+    Raises:
+        ConfigError: see `load_settings`.
+    """
+    given = {word.partition("=")[0] for word in overrides}
+    own = [w for w in ("source=bag", "tasks=static") if w.partition("=")[0] not in given]
+    # Hydra's grammar would need the path in quotes, and those in it escaped.
+    settings, origins = load_settings([*own, "source.path=.", *overrides], config_dir)
+    source = Component.of(settings.source.target, **{**settings.source.options, "path": bag})
+    changed: dict[str, Any] = {"source": source}
+    if not settings.streams and origins.of("streams") == "default":
+        changed["streams"] = "auto"
+    return settings.model_copy(update=changed)
+
+
+async def _serve_and_show(
+    settings: Settings,
+    console: Console,
+    node: asyncio.subprocess.Process | None = None,
+) -> bool:
+    """Run service and screen until Ctrl-C or the node's end; False if service or node failed."""
     url = f"http://{settings.host}:{settings.port}/mcp"
     paste = json.dumps({"mcpServers": {"perception": {"type": "http", "url": url}}})
     console.print(f"Paste into your MCP client: [bold]{paste}[/]", soft_wrap=True, highlight=False)
-    console.print("Ctrl-C ends both.\n")
+    console.print("Ctrl-C ends everything.\n")
     events: deque[str] = deque(maxlen=SHOWN_EVENTS)
-    with tempfile.TemporaryFile("w+") as node_log:
-        async with _brain(events) as brain, _vision_node(node_args, node_log) as node:
-            settings = settings.model_copy(update=brain)
-            service = asyncio.create_task(serve_http(settings), name="service")
-            screen = asyncio.create_task(_show(url, events, console), name="screen")
-            node_end = asyncio.create_task(node.wait(), name="vision-node")
-            try:
-                await asyncio.wait([service, screen, node_end], return_when=asyncio.FIRST_COMPLETED)
-                node_failed = node_end.done() and not service.done() and node.returncode != 0
-            finally:
-                screen.cancel()
-                node_end.cancel()
-                if not service.done():
-                    signal.raise_signal(signal.SIGTERM)  # the service ends itself in order
-                results = await asyncio.gather(service, screen, node_end, return_exceptions=True)
-            if node_failed:
-                node_log.seek(0)
-                console.print(f"[red]The vision node ended:[/]\n{node_log.read()[-2000:]}")
-                return False
-            for error in results:
-                if isinstance(error, Exception):
-                    raise error
-            return results[0] is not False
+    async with _brain(events) as brain:
+        service = asyncio.create_task(serve_http(settings.model_copy(update=brain)), name="service")
+        others: list[asyncio.Task[Any]] = [
+            asyncio.create_task(_show(url, events, console), name="screen")
+        ]
+        if node is not None:
+            others.append(asyncio.create_task(node.wait(), name="vision-node"))
+        try:
+            await asyncio.wait([service, *others], return_when=asyncio.FIRST_COMPLETED)
+            node_failed = node is not None and bool(node.returncode) and not service.done()
+        finally:
+            for task in others:
+                task.cancel()
+            if not service.done():
+                signal.raise_signal(signal.SIGTERM)  # the service ends itself in order
+            results = await asyncio.gather(service, *others, return_exceptions=True)
+    if node_failed:
+        return False
+    for error in results:
+        if isinstance(error, Exception):
+            raise error
+    return results[0] is not False
 
 
 @contextlib.asynccontextmanager
@@ -195,7 +240,7 @@ def _screen(scene: str, listing: dict[str, Any], events: deque[str]) -> Group:
     for topic in listing["silent"]:
         table.add_row(topic, "", Text("silent", "yellow"), "", "", "", "")
     text = Text(scene)
-    pushed = Text("\n".join(events) or "none yet: one comes when a face comes into view")
+    pushed = Text("\n".join(events) or "none yet: one comes when what is watched becomes true")
     return Group(
         Panel(text, title="what_do_you_see", title_align="left"),
         table,

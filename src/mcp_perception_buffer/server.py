@@ -26,7 +26,7 @@ from mcp_perception_buffer.answers.tools import create_mcp
 from mcp_perception_buffer.answers.wording import tell
 from mcp_perception_buffer.buffer import Buffer
 from mcp_perception_buffer.decoding.decoder import Decoder
-from mcp_perception_buffer.errors import UnavailableError
+from mcp_perception_buffer.errors import PerceptionError, UnavailableError
 from mcp_perception_buffer.events.delivery import Delivery
 from mcp_perception_buffer.events.outbox import Outbox
 from mcp_perception_buffer.gate import Streams
@@ -276,8 +276,11 @@ def _ended(health: Health, on_failure: Callable[[], None], task: asyncio.Task[No
     error = None if task.cancelled() else task.exception()
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    reason = f"{type(error).__name__}: {error}" if error else "ended"
-    log.critical("part_ended", part=task.get_name(), reason=reason, exc_info=error)
+    meant = isinstance(error, PerceptionError)  # for a person, who has no use for a traceback
+    reason = str(error) if meant else f"{type(error).__name__}: {error}" if error else "ended"
+    log.critical(
+        "part_ended", part=task.get_name(), reason=reason, exc_info=None if meant else error
+    )
     health.fail(task.get_name(), type(error).__name__ if error else "ended")  # shown to anybody
     on_failure()
 

@@ -148,7 +148,7 @@ class Settings(BaseSettings):
         return topic_filter(
             self.streams,
             self.labels,
-            packaged_config() / "labels",
+            packaged_config() / "names",
             prefixes=self.topic_patterns,
             camera_topic=self.camera_topic,
             include_hidden=self.include_hidden,
@@ -308,6 +308,7 @@ class Origins:
             return "command line"
         for name, sought in (
             (f"deployment/{self._choices.get('deployment')}", top),
+            (f"streams/{self._choices.get('streams')}", top),
             (ROOT, top),
             (f"{top}/{self._choices.get(top)}", option),
         ):

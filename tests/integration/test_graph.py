@@ -220,6 +220,27 @@ sys.stdin.read()
 """
 
 
+async def test_of_two_topics_for_one_output_the_first_is_read_until_it_goes(domain: str) -> None:
+    one, two = "/one/text", "/two/text"
+    rules = [{"topic": topic, "skill": "a", "output": "text"} for topic in (one, two)]
+    async with (
+        service(streams=rules, reconcile_interval_s=0.2) as running,
+        node(domain, says("first", topic=two, rate=5)) as first,
+    ):
+        await reads(running, "first", two)
+        async with node(domain, says("second", topic=one, rate=5)):
+
+            async def reported() -> Any:
+                return (await running.ask("list_streams"))["unsupported"]
+
+            [entry] = await eventually(reported)
+            assert (entry["topic"], entry["skill"]) == (one, "a")
+            assert f"come from {two} already" in entry["reason"]
+            await first.end()
+            await reads(running, "second", one)
+            await eventually(lambda: running.buffer.unsupported == ())
+
+
 async def test_a_name_that_only_other_dds_software_allows_costs_the_others_nothing(
     running: Service, domain: str
 ) -> None:

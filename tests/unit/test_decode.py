@@ -223,3 +223,10 @@ def test_big_endian_messages_are_read(decoder: Decoder) -> None:
     message = make("std_msgs/msg/Int32", data=5)
     cdr = bytes(STORE.serialize_cdr(message, message.__msgtype__, little_endian=False))
     assert decoder.decode(stream("semantic", "std_msgs/msg/Int32"), cdr).value == 5
+
+
+def test_two_types_that_hold_each_other_are_told() -> None:
+    texts = {"a_msgs/msg/Egg": "Hen[] hens", "a_msgs/msg/Hen": "Egg[] eggs"}
+    said = Decoder(texts.__getitem__).why_unreadable("detections", "a_msgs/msg/Egg")
+    assert said is not None
+    assert "the definition of a_msgs/msg/Egg cannot be used" in said

@@ -12,7 +12,7 @@ from mcp_perception_buffer.settings import load_settings, packaged_config
 from mcp_perception_buffer.sources.mapping import suggest
 from support import definition
 
-LABELS = packaged_config() / "labels"
+LABELS = packaged_config() / "names"
 ARRAY_2D = "vision_msgs/msg/Detection2DArray"
 YOLO = "yolo_msgs/msg/DetectionArray"
 
@@ -47,6 +47,14 @@ def test_a_preset_maps_its_detectors_topics(
 ) -> None:
     info = classified(topic, type_name, f"streams={preset}")
     assert (info.skill, info.kind) == (skill, "detections")
+
+
+def test_a_presets_camera_stands_above_the_usual_one_and_below_what_is_said() -> None:
+    settings, origins = load_settings(["streams=depthai"])
+    assert settings.camera_topic == "/*/rgb/camera_info"
+    assert origins.of("camera_topic").endswith("streams/depthai.yaml")
+    said, _ = load_settings(["streams=depthai", "camera_topic=/front/image"])
+    assert said.camera_topic == "/front/image"
 
 
 def test_rules_of_ones_own_stand_in_a_file(tmp_path: Path) -> None:

@@ -98,7 +98,8 @@ class Decoder:
                 self._shape(type_name, reading)
         except (UnknownTypeError, Unfit) as error:
             return one_line(str(error), MAX_REASON_CHARS)
-        except (TypesysError, SerdeError, ValueError, SyntaxError) as error:
+        # Of two types that hold each other there is no end.
+        except (TypesysError, SerdeError, ValueError, SyntaxError, RecursionError) as error:
             return one_line(f"the definition of {type_name} cannot be used: {error}", 300)
         return self._why_no_value(type_name) if kind == "semantic" else None
 

@@ -180,6 +180,6 @@ def _set_points(points: Sequence[Any]) -> int:
 
 
 def _is_set(value: Any) -> bool:
-    if hasattr(value, "any"):
-        return bool(value.any())
+    if hasattr(value, "tolist"):
+        return any(value.tolist())  # NumPy's own would warn of a signalling NaN
     return isinstance(value, (int, float)) and value != 0

@@ -1,1 +1,1 @@
-"""A ROS 2 node with exactly known content, for tests and benchmarks."""
+"""A vision node with exactly known content, live or in bags, for tests and benchmarks."""

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from mcp_perception_buffer.decoding.fields import TABLE
 from mcp_perception_buffer.decoding.labels import Labels, load_labels
+from mcp_perception_buffer.decoding.text import one_line
 from mcp_perception_buffer.model import Kind, Reading, Unmapped
 from mcp_perception_buffer.sources.topics import Rule, TopicFilter, auto_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container, Iterable
     from pathlib import Path
+
+    from mcp_perception_buffer.buffer import Buffer
+    from mcp_perception_buffer.decoding.decoder import Decoder
+    from mcp_perception_buffer.model import StreamInfo
 
 # How the types of detectors are called, to tell of those that cannot be read yet.
 _LOOKS_LIKE = re.compile("Detection|BoundingBox|Objects|Yolo|Classification")
+
+# Topics that look like detections and are not watched; more are not told of.
+MAX_UNMAPPED = 50
 
 
 def _absolute(topic: object) -> object:
@@ -110,3 +119,41 @@ def suggest(topic: str, type_name: str, why_unreadable: str | None) -> Unmapped 
     if _LOOKS_LIKE.search(type_name.rpartition("/")[2]):
         return Unmapped(topic, type_name, f"{why_unreadable}; then {advice}")
     return None
+
+
+def find_unmapped(others: Iterable[tuple[str, str]], decoder: Decoder) -> tuple[Unmapped, ...]:
+    """Return which topics that are not wanted somebody may miss, the first `MAX_UNMAPPED`.
+
+    Args:
+        others: their names and types.
+        decoder: says which of them could be read.
+    """
+    suggested = (
+        suggest(
+            one_line(topic, 256),
+            one_line(type_name, 256),
+            decoder.why_unreadable("detections", type_name),
+        )
+        for topic, type_name in others
+    )
+    return tuple(islice(filter(None, suggested), MAX_UNMAPPED))
+
+
+def why_taken(info: StreamInfo, buffer: Buffer, published: Container[str]) -> str | None:
+    """Say which other topic a skill's output is read from already; None if there is none.
+
+    An answer shows one topic an output, so that of two which are called the same one would hide
+    the other, now this and now that. Cameras have no output.
+
+    Args:
+        info: what a topic carries.
+        buffer: knows from where each output comes.
+        published: topics that are read and have not gone.
+    """
+    holder = buffer.topic_of(*info.key)
+    if info.kind == "camera" or holder in (None, info.topic) or holder not in published:
+        return None
+    return (
+        f"{info.output} of the skill {info.skill} come from {holder} already; give this topic a"
+        f" skill of its own: add to streams: - {{topic: {info.topic}, skill: NAME}}"
+    )

@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import os
 import time
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import rclpy
@@ -26,7 +25,7 @@ from mcp_perception_buffer.decoding.text import one_line
 from mcp_perception_buffer.errors import UnavailableError
 from mcp_perception_buffer.model import Unsupported
 from mcp_perception_buffer.sources.base import Source
-from mcp_perception_buffer.sources.mapping import suggest
+from mcp_perception_buffer.sources.mapping import find_unmapped, why_taken
 from mcp_perception_buffer.sources.ros_executor import AsyncioExecutor
 from mcp_perception_buffer.sources.ros_stream import LATCHED, Request, RosStream, publisher_gids
 from mcp_perception_buffer.sources.ros_types import (
@@ -57,8 +56,6 @@ HEARTBEAT_INTERVAL_S = 1.0
 BEATS_PER_NUDGE = 10
 # Closed streams whose last messages are remembered, so that repeated ones are known as such.
 MAX_CLOSED = 1000
-# Topics that look like detections and are not watched; more are not told of.
-MAX_UNMAPPED = 50
 
 
 class PartEndedError(RuntimeError):
@@ -295,15 +292,9 @@ class RosSource(Source):
         self._wanted = [
             topic for topic, types in graph if any(self._topics.classify(topic, t) for t in types)
         ]
-        others = ((t, types[0]) for t, types in graph if types and t not in set(self._wanted))
-        suggested = (
-            suggest(one_line(topic, 256), one_line(name, 256), self._why_no_detections(name))
-            for topic, name in others
-        )
-        self._buffer.unmapped = tuple(islice(filter(None, suggested), MAX_UNMAPPED))
-
-    def _why_no_detections(self, type_name: str) -> str | None:
-        return self._decoder.why_unreadable("detections", type_name)
+        wanted = set(self._wanted)
+        others = ((topic, types[0]) for topic, types in graph if types and topic not in wanted)
+        self._buffer.unmapped = find_unmapped(others, self._decoder)
 
     def _follow_publishers(
         self, node: Node, topic: str, type_name: str, publishers: list[TopicEndpointInfo]
@@ -359,9 +350,11 @@ class RosSource(Source):
         info = self._topics.classify(topic, type_name)
         assert info is not None  # only wanted topics are looked at
         try:
-            return self._decoder.why_unreadable(
-                info.kind, type_name, info.reading
-            ) or why_not_loadable(type_name)
+            return (
+                self._decoder.why_unreadable(info.kind, type_name, info.reading)
+                or why_taken(info, self._buffer, self._opened)
+                or why_not_loadable(type_name)
+            )
         except Exception as error:  # a broken package may raise anything when it is loaded
             return f"{type_name} cannot be loaded: {type(error).__name__}: {error}"
 
