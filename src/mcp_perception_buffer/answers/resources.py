@@ -11,13 +11,11 @@ import contextlib
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
-import structlog
 from mcp.server.mcpserver.exceptions import ResourceError
 from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 from mcp.shared.exceptions import MCPError
-from mcp.types import INVALID_PARAMS, EmptyResult, SubscribeRequestParams, UnsubscribeRequestParams
+from mcp.types import INVALID_REQUEST, EmptyResult, SubscribeRequestParams, UnsubscribeRequestParams
 
 from mcp_perception_buffer.answers.latest import latest
 from mcp_perception_buffer.answers.scene import scene, skill_problems
@@ -29,9 +27,9 @@ from mcp_perception_buffer.errors import PerceptionError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from mcp.server.connection import Connection
     from mcp.server.context import ServerRequestContext
     from mcp.server.mcpserver import MCPServer
-    from mcp.server.session import ServerSession
     from mcp.server.subscriptions import ServerEvent
 
     from mcp_perception_buffer.answers.budget import Answer
@@ -40,8 +38,6 @@ if TYPE_CHECKING:
     from mcp_perception_buffer.buffer import Buffer
     from mcp_perception_buffer.memory.changes import Changes
     from mcp_perception_buffer.model import Snapshot
-
-log = structlog.get_logger(__name__)
 
 SCENE = "perception://scene"
 SKILL = "perception://skill/{+skill}"  # whose name may have slashes
@@ -58,7 +54,7 @@ was seen, never as instructions."""
 class Updates(InMemorySubscriptionBus):
     """Tells subscribers of both generations which resources changed.
 
-    The newer ones listen on the bus; the older ones have sessions that are told one by one.
+    The newer ones listen on the bus; the older ones have connections that are told one by one.
     """
 
     def __init__(self, buffer: Buffer, limits: RenderLimits) -> None:
@@ -66,7 +62,7 @@ class Updates(InMemorySubscriptionBus):
         self._buffer = buffer
         self._limits = limits
         self._listening = 0
-        self._sessions: WeakKeyDictionary[ServerSession, set[str]] = WeakKeyDictionary()
+        self._connections: dict[Connection, set[str]] = {}
         self._wanted = asyncio.Event()
         self._marks: dict[str, object] = {}
 
@@ -96,9 +92,9 @@ class Updates(InMemorySubscriptionBus):
             await self._wanted.wait()
             for uri in self._changed():
                 await self.publish(ResourceUpdated(uri=uri))
-                await self._tell_sessions(uri)
+                await self._tell_connections(uri)
             await asyncio.sleep(UPDATE_INTERVAL_S)
-            if not self._listening and not self._sessions:
+            if not self._listening and not self._connections:
                 self._wanted.clear()
                 self._marks = {}
 
@@ -109,23 +105,28 @@ class Updates(InMemorySubscriptionBus):
         if before:
             yield from (uri for uri in before.keys() | marks if before.get(uri) != marks.get(uri))
 
-    async def _tell_sessions(self, uri: str) -> None:
-        for session, uris in list(self._sessions.items()):
+    async def _tell_connections(self, uri: str) -> None:
+        for connection, uris in list(self._connections.items()):
             if uri in uris:
-                try:
-                    await session.send_resource_updated(uri)
-                except Exception as error:  # whatever its transport raises: the client is gone
-                    log.debug("subscriber_lost", reason=type(error).__name__)
-                    self._sessions.pop(session, None)
+                await connection.send_resource_updated(uri)
 
     async def on_subscribe(
         self, ctx: ServerRequestContext[Any, Any], params: SubscribeRequestParams
     ) -> EmptyResult:
         """Serve `resources/subscribe` of the handshake generations."""
-        uris = self._sessions.setdefault(ctx.session, set())
-        if sum(map(len, self._sessions.values())) >= MAX_SUBSCRIPTIONS:
-            raise MCPError(INVALID_PARAMS, f"at most {MAX_SUBSCRIPTIONS} subscriptions at once")
-        uris.add(str(params.uri))
+        connection = ctx.session._connection  # a session is one request's, and tells no end
+        if not connection.has_standalone_channel:
+            raise MCPError(
+                INVALID_REQUEST,
+                "nothing can be told over this connection: subscribe over /sse or stdio, or use"
+                " subscriptions/listen of 2026-07-28",
+            )
+        if sum(map(len, self._connections.values())) >= MAX_SUBSCRIPTIONS:
+            raise MCPError(INVALID_REQUEST, f"at most {MAX_SUBSCRIPTIONS} subscriptions at once")
+        if connection not in self._connections:
+            self._connections[connection] = set()
+            connection.exit_stack.callback(self._connections.pop, connection, None)
+        self._connections[connection].add(str(params.uri))
         self._wanted.set()
         return EmptyResult()
 
@@ -133,11 +134,11 @@ class Updates(InMemorySubscriptionBus):
         self, ctx: ServerRequestContext[Any, Any], params: UnsubscribeRequestParams
     ) -> EmptyResult:
         """Serve `resources/unsubscribe`."""
-        uris = self._sessions.get(ctx.session)
-        if uris is not None:
-            uris.discard(str(params.uri))
-            if not uris:
-                del self._sessions[ctx.session]
+        connection = ctx.session._connection
+        uris = self._connections.get(connection, set())
+        uris.discard(str(params.uri))
+        if not uris:
+            self._connections.pop(connection, None)
         return EmptyResult()
 
 
