@@ -169,11 +169,10 @@ def _numbers(values: Any) -> dict[str, float] | None:
 
 def _text(skill: Skill, data: dict[str, Any], warned: Sequence[str], limits: RenderLimits) -> str:
     """Return the skill's block, then its detections line by line as far as they fit."""
-    text = "".join(f"WARNING: {line}\n" for line in warned) + block_of(skill, limits)
-    if skill.detections is not None:
-        text += f"\nDetections of {data['topic']}:" if data["detections"] else ""
-        if data["age_s"] is not None and skill.detections.state != "fresh":
-            text += f" {skill.detections.state.upper()}, {ago(data['age_s'])}"
+    text = "".join(f"WARNING: {line}\n" for line in warned)
+    text += block_of(skill, limits, in_full=bool(data["detections"]))
+    if data["detections"]:
+        text += f"\nDetections of {data['topic']}:"
     lines = [_line(one) for one in data["detections"]]
     more = data["more"]
     closing = _closing(more["count"], more["counts"]) if more else ""

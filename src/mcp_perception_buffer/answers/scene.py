@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mcp_perception_buffer.answers.budget import DATA_FACTOR, Answer, fit, shown, size
+from mcp_perception_buffer.answers.sightings import count
 from mcp_perception_buffer.answers.skills import Skill, World, world
 from mcp_perception_buffer.answers.warnings import overlay_apart_s, warnings
-from mcp_perception_buffer.answers.wording import Told, ago, flag, tell, unreadable
+from mcp_perception_buffer.answers.wording import Told, ago, counted, flag, tell, unreadable
 from mcp_perception_buffer.decoding.text import topic as clean_topic
 
 if TYPE_CHECKING:
@@ -224,8 +225,11 @@ def _camera_text(camera: StreamView) -> str:
     return f"Camera{whose}: {state}, last image {ago(camera.age_s)}."
 
 
-def skill_text(skill: Skill, limits: RenderLimits) -> str:
-    """Return a skill as a block; ages stand once where they are all the same."""
+def skill_text(skill: Skill, limits: RenderLimits, *, in_full: bool = False) -> str:
+    """Return a skill as a block; ages stand once where they are all the same.
+
+    `in_full`: its detections follow one by one, and are only counted here.
+    """
     heard = [view for view in skill.values if view.observation is not None]
     ages = {f"{ago(view.age_s or 0.0)}{flag(view)}" for view in heard}
     once = len(ages) == 1
@@ -236,6 +240,8 @@ def skill_text(skill: Skill, limits: RenderLimits) -> str:
         assert view.observation is not None
         image = skill.image if view is skill.detections else None
         line = tell(view.observation, view.info, limits, image).line
+        if in_full and view is skill.detections and view.observation.detections:
+            line = counted(count(view.observation.detections))
         block += f"\n- {line}" if once else f"\n- {line} ({ago(view.age_s or 0.0)}{flag(view)})"
     for problem in skill_problems(skill):
         block += f"\n- {problem}"

@@ -145,6 +145,8 @@ def create_mcp(
     ) -> Annotated[CallToolResult, ChangesResult]:
         with _told_to_the_caller():
             found = changes.since(since or changes.cursor(), skill=skill, robot=robot)
+            if since is None:
+                found = found._replace(incomplete="no cursor was given, so it counts from now on")
             return _result(changed(found, limits, time.monotonic_ns(), time.time()))
 
     @mcp.tool(

@@ -120,10 +120,10 @@ def _tell_detections(
         return "looked, saw nothing", data
     parts = [_words(found, at, seen.frame_id) for found, at in zip(best, places, strict=True)]
     if left_out:
-        parts.append(f"{sum(left_out.values())} more: {_counted(left_out)}")
+        parts.append(f"{sum(left_out.values())} more: {counted(left_out)}")
     line = "; ".join(parts)
     if sights.counts:
-        line = f"{_counted(sights.counts)}: {line}"
+        line = f"{counted(sights.counts)}: {line}"
     frames = {found.frame_id or seen.frame_id for found, at in zip(best, places, strict=True)
               if at.distance_m is not None}  # fmt: skip
     extra = [f"in {quoted(frame)}" for frame in sorted(filter(None, frames))]
@@ -136,7 +136,8 @@ def _tell_detections(
     return f"{line} ({', '.join(extra)})" if extra else line, data
 
 
-def _counted(counts: dict[str, int]) -> str:
+def counted(counts: dict[str, int]) -> str:
+    """Return counts in words, such as "3 person, 2 chair"."""
     return ", ".join(f"{number} {quoted(label)}" for label, number in few(counts).items())
 
 
