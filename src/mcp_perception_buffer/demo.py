@@ -108,7 +108,9 @@ async def _serve_and_show(
     url = f"http://{settings.host}:{settings.port}/mcp"
     paste = json.dumps({"mcpServers": {"perception": {"type": "http", "url": url}}})
     console.print(f"Paste into your MCP client: [bold]{paste}[/]", soft_wrap=True, highlight=False)
-    console.print("Ctrl-C ends everything.\n")
+    console.print(
+        "Ctrl-C ends everything. With your own robot: mcp-perception-buffer serve streams=auto\n"
+    )
     events: deque[str] = deque(maxlen=SHOWN_EVENTS)
     async with _brain(events) as brain:
         service = asyncio.create_task(serve_http(settings.model_copy(update=brain)), name="service")

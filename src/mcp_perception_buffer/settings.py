@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
 
 import hydra
 import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
@@ -240,7 +241,9 @@ def _compose(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Let Hydra compose the tree, its interpolations resolved, and say what each group chose."""
     primary, *others = config_dirs(config_dir)
-    words = list(overrides)
+    # Hydra takes a list after a group's name for options of that group, whatever is in it.
+    rules = [word for word in overrides if word.startswith("streams=[")]
+    words = [word for word in overrides if word not in rules]
     if others:
         words.append(f"hydra.searchpath=[{','.join(f'file://{other}' for other in others)}]")
     if preset := os.environ.get("PERCEPTION_DEPLOYMENT"):
@@ -252,6 +255,8 @@ def _compose(
         choices = OmegaConf.to_container(composed.hydra.runtime.choices)
         with open_dict(composed):
             del composed["hydra"]
+        for rule in OverridesParser.create().parse_overrides(rules):
+            OmegaConf.update(composed, "streams", rule.value(), force_add=True)
         resolved = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except (HydraException, OmegaConfBaseException, yaml.YAMLError, OSError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -76,6 +76,16 @@ def test_rules_of_ones_own_stand_in_a_file(tmp_path: Path) -> None:
     assert (found.skill, found.reading.labels["79"]) == ("elsewhere", "toothbrush")
 
 
+def test_rules_of_ones_own_stand_on_the_command_line() -> None:
+    info = classified("/r1/x", ARRAY_2D, "streams=[{topic:/*/x,skill:a}, auto]")
+    assert (info.skill, info.robot) == ("r1/a", "r1")
+    assert classified("/y/detections", ARRAY_2D, "streams=[{topic:/x}, auto]").skill == "y"
+    with pytest.raises(ConfigError, match="a topic begins with"):
+        load_settings(["streams=[{topic:x}]"])
+    with pytest.raises(ConfigError, match="cannot be composed"):
+        load_settings(["streams=[{topic:"])
+
+
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
