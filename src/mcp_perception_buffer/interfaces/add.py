@@ -113,7 +113,7 @@ def _check_references(packages: dict[str, Package]) -> None:
             if other in packages:
                 there, known = True, name in packages[other].definitions
             else:
-                there = installed.share(other).is_dir()
+                there = installed.is_there(other)
                 known = Path(installed.share(other), "msg", f"{name}.msg").is_file()
             if not there:
                 raise UnavailableError(

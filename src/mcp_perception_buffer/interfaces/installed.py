@@ -13,7 +13,7 @@ from mcp_perception_buffer.sources.ros_types import prefixes
 DISTRIBUTION = "added-interfaces-"
 
 OWN = "ros2_vision_interfaces"
-INDEX = "share/ament_index/resource_index/rosidl_interfaces"  # a file for each interface package
+INDEX = "share/ament_index/resource_index"  # a file for each package; removed, it leaves folders
 
 NO_WHEELS = """\
 there are no ROS wheels in {prefix} to build for.
@@ -56,7 +56,12 @@ def is_of_wheels(package: str) -> bool:
 
 def belongs_to_ros(package: str) -> bool:
     """Say whether a package is there without having been added, or is this project's own."""
-    return package == OWN or (share(package).is_dir() and added_version(package) is None)
+    return package == OWN or (is_there(package) and added_version(package) is None)
+
+
+def is_there(package: str) -> bool:
+    """Say whether this environment holds a package, whoever put it there."""
+    return Path(sys.prefix, INDEX, "packages", package).is_file()
 
 
 def share(package: str) -> Path:
@@ -68,7 +73,7 @@ def message_types() -> dict[str, list[str]]:
     """Return the message types of every interface package, those of the sourced prefixes too."""
     found: dict[str, list[str]] = {}
     for prefix in prefixes():
-        for package in (entry.name for entry in (prefix / INDEX).glob("*")):
+        for package in (entry.name for entry in (prefix / INDEX / "rosidl_interfaces").glob("*")):
             paths = sorted((prefix / "share" / package / "msg").glob("*.msg"))
             found.setdefault(package, [f"{package}/msg/{path.stem}" for path in paths])
     return {package: types for package, types in sorted(found.items()) if types}
