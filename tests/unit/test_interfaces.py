@@ -71,6 +71,8 @@ def test_older_and_longer_names_of_types_become_those_that_rosidl_takes(tmp_path
         "other_msgs/Box[2] box  # a other_msgs/msg/Box\nint8 time\n"
     )
     assert found.needs == {"std_msgs", "builtin_interfaces", "other_msgs"}
+    own = package(tmp_path, "own_msgs", Old="Header header\n", Header="int32 x\n")
+    assert find_packages([own])["own_msgs"].definitions["Old"] == "Header header\n"
 
 
 @pytest.mark.parametrize(

@@ -96,10 +96,11 @@ def read_package(folder: Path) -> Package:
             f"{root}: {name!r} is no name of a ROS package (small letters, digits and single "
             "underscores); rename the folder, or put a package.xml with <name> beside msg/"
         )
-    definitions = {path.stem: _read(path) for path in paths}
+    siblings = {path.stem for path in paths}
+    definitions = {path.stem: _read(path, siblings) for path in paths}
     references: set[str] = set()
     for path in paths:
-        references |= _check(path, definitions[path.stem], name, definitions)
+        references |= _check(path, definitions[path.stem], name, siblings)
     return Package(name, root, definitions, frozenset(references))
 
 
@@ -138,16 +139,18 @@ def _manifest_name(root: Path) -> str | None:
         raise InterfaceError(f"{manifest} is no XML: {error}") from error
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, siblings: set[str]) -> str:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InterfaceError(f"{path} cannot be read: {error}") from error
-    text = _OLD_NAME.sub(lambda match: match[1] + OLD_NAMES[match[2]], text)
+    # A package may have a Header of its own.
+    old = OLD_NAMES.keys() - siblings
+    text = _OLD_NAME.sub(lambda m: m[1] + OLD_NAMES[m[2]] if m[2] in old else m[0], text)
     return _LONG_NAME.sub(r"\1/", text)
 
 
-def _check(path: Path, text: str, package: str, siblings: Iterable[str]) -> set[str]:
+def _check(path: Path, text: str, package: str, siblings: set[str]) -> set[str]:
     """Return the types of other packages that one definition uses."""
     if not MESSAGE_NAME.fullmatch(path.stem):
         raise InterfaceError(
