@@ -169,6 +169,7 @@ LOOKS = {
 LISTS = {
     "array_2d": "detections",
     "array_3d": "detections",
+    "classification": "results",
     "yolo_msgs": "detections",
     "depthai": "detections",
     "zed": "objects",
@@ -179,11 +180,9 @@ LISTS = {
 
 
 def crowd(name: str, count: int) -> Fields:
-    """Fields of a message with so many detections, each of one hypothesis, or of one alone."""
+    """Fields of a message that says so often what the look's first detection or hypothesis is."""
     fields = copy.deepcopy(LOOKS[name].fields)
-    if name not in LISTS:
-        return fields
-    holder = fields["detections"] if name == "ultralytics" else fields
-    where = LISTS[name]
-    holder[where] = holder[where][:1] * count
+    if name in LISTS:
+        holder = fields["detections"] if name == "ultralytics" else fields
+        holder[LISTS[name]] = holder[LISTS[name]][:1] * count
     return fields
