@@ -3,6 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from interfaces_env import robot_interfaces  # noqa: F401
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(

@@ -1,4 +1,4 @@
-"""The command line: `serve`, `config show`, `doctor`, `demo`."""
+"""The command line: `serve`, `config show`, `doctor`, `interfaces`, `demo`."""
 
 from __future__ import annotations
 
@@ -69,6 +69,44 @@ def doctor(
     url = url or f"http://127.0.0.1:{settings.port}/mcp"
     if not asyncio.run(run_doctor(url, skill, Console(), token)):
         raise SystemExit(1)
+
+
+interfaces = typer.Typer(help="Message types of the robot's own packages.", no_args_is_help=True)
+app.add_typer(interfaces, name="interfaces")
+
+
+@interfaces.command()
+def add(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="FOLDER...", help="packages, or folders of .msg files")
+    ],
+) -> None:
+    """Build messages from their definitions, for a machine without the robot's packages.
+
+    They go into the Python environment that runs this, beside the ROS wheels.
+    """
+    from rich.console import Console
+
+    from mcp_perception_buffer.interfaces.add import add as add_interfaces
+
+    add_interfaces(folders, Console())
+
+
+@interfaces.command("list")
+def list_() -> None:
+    """Show which installed message types are read as detections."""
+    from rich.console import Console
+
+    from mcp_perception_buffer.decoding.decoder import Decoder
+    from mcp_perception_buffer.interfaces.listing import table
+    from mcp_perception_buffer.sources.ros_types import installed_definition
+
+    decoder = Decoder(installed_definition)
+
+    def kind_of(type_name: str) -> str | None:
+        return None if decoder.why_unsupported("detections", type_name) else "detections"
+
+    Console().print(table(kind_of))
 
 
 @app.command()

@@ -16,6 +16,10 @@ class UnavailableError(PerceptionError):
     """
 
 
+class InterfaceError(PerceptionError):
+    """Message definitions, or the folders that should hold them, cannot be used as they are."""
+
+
 class DecodeError(PerceptionError):
     """A message's bytes are not what its type says; the message is counted and skipped."""
 

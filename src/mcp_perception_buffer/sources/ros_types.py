@@ -17,10 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def installed_definition(type_name: str) -> str:
-    """Read a type's `.msg` file from the ROS installation.
+def prefixes() -> list[Path]:
+    """Return where ROS is installed.
 
     The sourced prefixes come first; ROS wheels put theirs into the Python environment itself.
+    """
+    sourced = os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep)
+    return [*(Path(prefix) for prefix in sourced if prefix), Path(sys.prefix)]
+
+
+def installed_definition(type_name: str) -> str:
+    """Read a type's `.msg` file from the ROS installation.
 
     Raises:
         UnknownTypeError: no prefix holds it.
@@ -77,8 +84,7 @@ def _installed(type_name: str, suffix: str) -> Iterator[Path]:
     # Names come from anyone on the network, and go into a path.
     if not (package.isidentifier() and name.isidentifier()):
         return
-    prefixes = [p for p in os.environ.get("AMENT_PREFIX_PATH", "").split(os.pathsep) if p]
-    for prefix in (*prefixes, sys.prefix):
+    for prefix in prefixes():
         path = Path(prefix, "share", package, "msg", f"{name}.{suffix}")
         if path.is_file():
             yield path
