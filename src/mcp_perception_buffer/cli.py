@@ -104,7 +104,7 @@ def list_() -> None:
     decoder = Decoder(installed_definition)
 
     def kind_of(type_name: str) -> str | None:
-        return None if decoder.why_unsupported("detections", type_name) else "detections"
+        return None if decoder.why_unreadable("detections", type_name) else "detections"
 
     Console().print(table(kind_of))
 

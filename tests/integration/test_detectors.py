@@ -5,6 +5,7 @@ import json
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,13 +14,13 @@ from mcp.client import Client
 from pydantic import SecretStr
 
 from brain import SECRET, Brain
-from look_alikes import LOOKS, crowd, yolo
+from interfaces_env import DEFINITIONS, add
+from look_alikes import LOOKS, crowd, hypothesis, solid, xyz, yolo
 from mcp_perception_buffer.buffer import Buffer
 from mcp_perception_buffer.component import Component
 from mcp_perception_buffer.decoding.decoder import Decoder
 from mcp_perception_buffer.sources import ros_types
 from processes import (
-    COMMAND,
     Publisher,
     Service,
     ask,
@@ -30,7 +31,7 @@ from processes import (
     service,
     serving_at,
 )
-from support import DETECTORS, definition, eventually, filled, serialise, stream
+from support import definition, eventually, filled, serialise, stream
 
 pytestmark = [pytest.mark.ros, pytest.mark.asyncio(loop_scope="module")]
 pytest.importorskip("rclpy", reason="run with --extra ros")
@@ -58,7 +59,19 @@ PUBLISHED = [
     sees("/yolo/tracking", yolo("bottle", 0.75, "7")),
     sees("/r1/yolo/detections", yolo("cup", 0.75)),
     sees("/r2/yolo/detections", yolo("dog", 0.75)),
-    spec("/oak/nn/spatial_detections", "depthai"),
+    # The driver of OAK cameras puts a box in pixels into a type for boxes in space.
+    spec(
+        "/oak/nn/spatial_detections",
+        "array_3d",
+        fields={
+            "detections": [
+                {
+                    "results": [hypothesis("1", 0.75, xyz(-0.4, 0.1, 1.2))],
+                    "bbox": solid(xyz(100, 50, 0), xyz(40, 20, 0.01)),
+                }
+            ]
+        },
+    ),
     spec("/zed/zed_node/obj_det/objects", "zed"),
     spec("/detections_output", "array_2d"),
     spec("/detectnet/detections", "array_2d"),
@@ -319,25 +332,28 @@ async def test_auto_finds_what_appears_later_and_what_is_installed_later(
         assert [one["label"] for one in await fresh(running.ask, home_made)] == ["cup"]
 
 
-# The two lines of each common detector: what is installed for it, and what is served.
+# The two lines of each common detector: what is added, and what is served.
 PRESETS = {
-    "yolo_ros": (["yolo_msgs"], "yolo/tracking", "bottle"),
-    "depthai": (["vision_msgs", "depthai_ros_msgs"], "oak/nn", "class 15"),
-    "zed": (["zed_msgs"], "zed/objects", "Person"),
-    "isaac_ros": (["vision_msgs"], "isaac", "class 1"),
-    "detectnet": (["vision_msgs"], "detectnet", "class 1"),
-    "auto": (["vision_msgs", "ultralytics_ros"], "looks/ultralytics", "class 1"),
+    "yolo_ros": (["yolo_msgs"], [], "yolo/tracking", "bottle"),
+    "depthai": (["vision_msgs"], ["labels=coco80"], "oak/nn", "bicycle"),
+    "zed": (["zed_msgs"], [], "zed/objects", "Person"),
+    "isaac_ros": (["vision_msgs"], ["labels=coco80"], "isaac", "bicycle"),
+    "detectnet": (["vision_msgs"], ["labels=labels.txt"], "detectnet", "plate"),
+    "auto": (["vision_msgs", "ultralytics_ros"], [], "looks/ultralytics", "class 1"),
 }
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-async def test_two_commands_are_all_that_a_common_detector_needs(world: World, preset: str) -> None:
-    packages, skill, label = PRESETS[preset]
-    folders = [str(DETECTORS / name) for name in packages]
-    adding = await asyncio.create_subprocess_exec(*COMMAND, "interfaces", "add", *folders)
-    assert await asyncio.wait_for(adding.wait(), 300) == 0
+async def test_two_commands_are_all_that_a_common_detector_needs(
+    world: World, preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages, words, skill, label = PRESETS[preset]
+    done = await asyncio.to_thread(add, *(DEFINITIONS / name for name in packages))
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "labels.txt").write_text("cup\nplate\n")
+    monkeypatch.chdir(tmp_path)
     async with (
-        serve(f"streams={preset}", "tasks=static", ROS_DOMAIN_ID=world.domain) as process,
+        serve(f"streams={preset}", *words, ROS_DOMAIN_ID=world.domain) as process,
         Client(await serving_at(process)) as client,
     ):
         found = await fresh(partial(ask, client), skill)

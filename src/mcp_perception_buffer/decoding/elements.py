@@ -179,8 +179,9 @@ def _counter(names: Names, found: Field) -> Callable[[Any], int]:
     if not (found.length and found.message):
         return len
     if names.joins_points and (numbers := names.types.numbers_in(found.message)):
-        each = numbers.length
-        return lambda array: int(array.reshape(-1, each).any(axis=1).sum())
+        each = numbers.length or 1
+        # As Python's numbers: NumPy's own would warn of a signalling NaN.
+        return lambda array: sum(1 for point in array.reshape(-1, each).tolist() if any(point))
     return lambda points: sum(1 for point in points if any(map(_is_set, vars(point).values())))
 
 
