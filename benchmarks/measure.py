@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+DETECTIONS_TYPE = "ros2_vision_interfaces/msg/VisionDetectionArray"
 SECRET = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 
 # Domain ids above 101 would reach into the ports that Linux hands out to everybody.
@@ -181,6 +182,11 @@ def percentile(values: Sequence[float], share: float) -> float:
 def ms(seconds: float) -> str:
     """Write a time."""
     return f"{seconds * 1e3:.2f} ms"
+
+
+def us(seconds: float) -> str:
+    """Write a short time."""
+    return f"{seconds * 1e6:.1f} µs"
 
 
 def share(cpu: float) -> str:

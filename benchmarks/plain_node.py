@@ -18,7 +18,7 @@ from rclpy.executors import ExternalShutdownException
 from rclpy.impl.implementation_singleton import rclpy_implementation
 from rclpy.node import Node
 
-from benchmarks.measure import answer_commands, say
+from benchmarks.measure import DETECTIONS_TYPE, answer_commands, say
 from ros2_vision_interfaces.msg import StampedString, VisionDetectionArray
 
 RCLError = rclpy_implementation.RCLError
@@ -35,13 +35,18 @@ class PlainNode(Node):
         self.latencies_ns: list[int] = []
         self._brain = urlsplit(options.post)
         self._connection: http.client.HTTPConnection | None = None
+        kind = VisionDetectionArray
+        if options.type != DETECTIONS_TYPE:
+            from benchmarks.detectors import load
+
+            kind = load(options.type)
         for index in range(options.topics):
-            self._listen(f"/vision/{options.name}_{index:03d}/detections", options.raw)
+            self._listen(kind, f"/vision/{options.name}_{index:03d}/detections", options.raw)
         if options.post:
             self.create_subscription(StampedString, "/vision/watched/triggered", self.post, 10)
 
-    def _listen(self, topic: str, raw: bool) -> None:
-        def keep(message: VisionDetectionArray) -> None:
+    def _listen(self, kind: Any, topic: str, raw: bool) -> None:
+        def keep(message: Any) -> None:
             self.received += 1
             self.latest[topic] = message
 
@@ -53,7 +58,7 @@ class PlainNode(Node):
                 sent = int.from_bytes(cdr[4:8], "little") * 10**9
                 self.latencies_ns.append(now - sent - int.from_bytes(cdr[8:12], "little"))
 
-        self.create_subscription(VisionDetectionArray, topic, look if raw else keep, 10, raw=raw)
+        self.create_subscription(kind, topic, look if raw else keep, 10, raw=raw)
 
     def post(self, message: StampedString) -> None:
         """Post what became true, unsigned, over one connection that is kept."""
@@ -72,6 +77,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--topics", type=int, default=0)
     parser.add_argument("--name", default="load", help="of the skills, before the number")
+    parser.add_argument("--type", default=DETECTIONS_TYPE)
     parser.add_argument("--raw", action="store_true", help="bytes, for latencies")
     parser.add_argument("--post", default="", help="a URL to post each rising edge to")
     options = parser.parse_args()

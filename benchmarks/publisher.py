@@ -21,7 +21,7 @@ from rclpy.serialization import serialize_message
 from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Image
 
-from benchmarks.measure import answer_commands, say
+from benchmarks.measure import DETECTIONS_TYPE, answer_commands, say
 from ros2_vision_interfaces.msg import (
     BoundingBox,
     StampedString,
@@ -68,15 +68,25 @@ def array(count: int, mask: tuple[int, int]) -> bytearray:
     return bytearray(serialize_message(message))
 
 
+def serialised(type_name: str, count: int, mask: tuple[int, int]) -> tuple[Any, bytearray]:
+    """Return a type of detections, and a message of it as `array` has it."""
+    if type_name == DETECTIONS_TYPE:
+        return VisionDetectionArray, array(count, mask)
+    from benchmarks.detectors import load, message
+
+    cdr = bytearray(serialize_message(message(type_name, count, mask)))
+    return load(type_name), cdr
+
+
 class Load:
     """Publishes equal messages on many topics, at a steady total rate."""
 
     def __init__(self, node: Any, options: argparse.Namespace) -> None:
         self._node = node
         self._qos = QoSProfile(depth=options.depth)
-        self._cdr = array(options.detections, options.mask)
+        self._kind, self._cdr = serialised(options.type, options.detections, options.mask)
         self._publishers = [
-            self._create(f"/vision/load_{i:03d}/detections", VisionDetectionArray)
+            self._create(f"/vision/load_{i:03d}/detections", self._kind)
             for i in range(options.topics)
         ]
         self._values: dict[str, Any] = {}
@@ -109,7 +119,7 @@ class Load:
     def appear(self, topic: str) -> int:
         """Publish on one more topic from now on; return since when."""
         now = time.monotonic_ns()
-        self._publishers.append(self._create(topic, VisionDetectionArray))
+        self._publishers.append(self._create(topic, self._kind))
         return now
 
     def run(self) -> None:
@@ -135,6 +145,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--topics", type=int, default=0)
     parser.add_argument("--rate", type=float, default=0.0, help="messages a second and topic")
+    parser.add_argument("--type", default=DETECTIONS_TYPE)
     parser.add_argument("--detections", type=int, default=8)
     parser.add_argument("--mask", type=lambda t: tuple(map(int, t.split("x"))), default=(0, 0))
     parser.add_argument("--depth", type=int, default=10, help="of the publishers' history")

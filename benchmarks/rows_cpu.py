@@ -1,16 +1,15 @@
-"""Rows about processor time: ingest, watches, many streams, idle, decoding."""
+"""Rows about processor time: ingest, watches, many streams, idle."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import time
-import tracemalloc
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchmarks.mcp_http import Caller
 from benchmarks.measure import (
+    DETECTIONS_TYPE,
     Child,
     Plan,
     Row,
@@ -19,7 +18,6 @@ from benchmarks.measure import (
     fresh_domain,
     in_turn,
     median,
-    ms,
     share,
 )
 
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 TOPICS, RATE_HZ = 40, 50
-DETECTIONS_TYPE = "ros2_vision_interfaces/msg/VisionDetectionArray"
 
 
 class Load(NamedTuple):
@@ -35,6 +32,7 @@ class Load(NamedTuple):
 
     topics: int
     rate_hz: float  # of each topic
+    type: str = DETECTIONS_TYPE
 
 
 async def spent(measured: Child, seconds: float, port: int | None) -> dict[str, Any]:
@@ -70,7 +68,7 @@ async def _standing(
     and all turns of a side count together: some of the work comes every ten seconds.
     """
     domain = fresh_domain()
-    options = ("--topics", load.topics, "--rate", load.rate_hz)
+    options = ("--topics", load.topics, "--rate", load.rate_hz, "--type", load.type)
     publisher = await running.enter_async_context(child("publisher", domain, *options))
     measured = await running.enter_async_context(child(module, domain, *args))
     await measured.until(lambda a: a["streams"] >= load.topics)
@@ -94,13 +92,19 @@ def _message_us(turns: Sequence[dict[str, Any]]) -> float:
 
 
 async def _ingest(
-    plan: Plan, note: Callable[[str], None], name: str, bound: float, *args: object
+    plan: Plan,
+    note: Callable[[str], None],
+    name: str,
+    bound: float,
+    *args: object,
+    type_name: str = DETECTIONS_TYPE,
 ) -> Row:
-    load = Load(TOPICS, RATE_HZ)
+    load = Load(TOPICS, RATE_HZ, type_name)
+    typed = ("--topics", TOPICS, "--type", type_name)
     async with contextlib.AsyncExitStack() as running:
         plain, ours = await in_turn(
             4 * plan.rounds,
-            await _standing(running, "plain_node", load, "--topics", TOPICS),
+            await _standing(running, "plain_node", load, *typed),
             await _standing(running, "service", load, *service_args(plan, *args), asked=True),
             note=note,
         )
@@ -121,6 +125,15 @@ async def ingest(plan: Plan, note: Callable[[str], None]) -> Row:
 async def watched(plan: Plan, note: Callable[[str], None]) -> Row:
     """The same with each stream watched, so that each message is decoded and judged."""
     return await _ingest(plan, note, "the same, every stream watched", 0.45, "--watch", TOPICS)
+
+
+async def ingest_vision_msgs(plan: Plan, note: Callable[[str], None]) -> Row:
+    """The same of the type that most detectors publish, asked once a second."""
+    from benchmarks.detectors import VISION_MSGS, install
+
+    install()
+    name = "the same of vision_msgs/Detection2DArray"
+    return await _ingest(plan, note, name, 0.15, type_name=VISION_MSGS)
 
 
 async def streams(plan: Plan, note: Callable[[str], None]) -> Row:
@@ -173,72 +186,3 @@ async def idle(plan: Plan, note: Callable[[str], None]) -> Row:
     return Row(
         "idle CPU, 100 silent streams", share(a), share(b), ratio, "≤ 0.5 %", b <= 5e-3, details
     )
-
-
-async def decode(plan: Plan, note: Callable[[str], None]) -> Row:
-    """8 masks of 640x480 against none; both messages come over DDS."""
-    from mcp_perception_buffer.buffer import Buffer
-    from mcp_perception_buffer.decoding.decoder import Decoder
-    from mcp_perception_buffer.model import StreamInfo
-    from mcp_perception_buffer.sources.ros_types import installed_definition
-
-    bare = await _receive("0x0")
-    masked = await _receive("640x480")
-    decoder = Decoder(installed_definition)
-    topic = "/vision/a/detections"
-    info = StreamInfo(topic, "a", "detections", "detections", DETECTIONS_TYPE)
-
-    async def side(cdr: bytes) -> float:
-        times = []
-        for _ in range(400):
-            began = time.perf_counter()
-            decoder.decode(info, cdr)
-            times.append(time.perf_counter() - began)
-        return median(times)
-
-    await side(masked)
-    results = await in_turn(10 * plan.rounds, lambda: side(bare), lambda: side(masked), note=note)
-    a, b = map(median, results)
-    buffer = Buffer(decoder.decode)
-    buffer.open(info)
-    gc.collect()
-    tracemalloc.start()
-    for index in range(20):
-        buffer.put(topic, bytes(bytearray(masked)), index)
-    gc.collect()
-    retained = tracemalloc.get_traced_memory()[0]
-    tracemalloc.stop()
-    ok = b / a <= 1.3 and retained < len(masked) / 10
-    details = {"message_bytes": len(masked), "retained_bytes_of_20": retained}
-    name = f"decode, 8 masks of 640×480 ({retained / 1024:.0f} KiB kept of 20 messages)"
-    return Row(name, ms(a), ms(b), b / a, "≤ 1.3×, none kept", ok, details)
-
-
-async def _receive(mask: str) -> bytes:
-    """Return one message's bytes as they come over DDS from the publisher's process."""
-    domain = fresh_domain()
-    async with child("publisher", domain, "--topics", 1, "--rate", 5, "--mask", mask):
-        return await asyncio.to_thread(_take_one, int(domain))
-
-
-def _take_one(domain: int) -> bytes:
-    import rclpy
-    from rclpy.executors import SingleThreadedExecutor
-
-    from ros2_vision_interfaces.msg import VisionDetectionArray
-
-    context = rclpy.Context()
-    rclpy.init(context=context, domain_id=domain)
-    node = rclpy.create_node("receive", context=context)
-    executor = SingleThreadedExecutor(context=context)
-    executor.add_node(node)
-    taken: list[bytes] = []
-    topic = "/vision/load_000/detections"
-    node.create_subscription(VisionDetectionArray, topic, taken.append, 1, raw=True)
-    deadline = time.monotonic() + 30
-    while not taken and time.monotonic() < deadline:
-        executor.spin_once(timeout_sec=0.5)
-    executor.shutdown()
-    node.destroy_node()
-    context.try_shutdown()
-    return taken[0]

@@ -2,7 +2,7 @@
 
 Lines on stdin are `open=JSON`, which replaces what the topic had, or `close=TOPIC`. The JSON has
 `topic` and `type`, and may have `reliable`, `latched`, `rate` (Hz; without it once), `fields` (of
-the message, nested, or a list of such, taken in turn; a header they leave out is stamped now),
+the message, nested, or a list of such, taken in turn; a stamp they leave out is now),
 `cdr` (hex, sent as it is), `fill` (bytes of `data`), `depth`, `burst` (messages at once).
 Its arguments are the first such lines, and what ROS is told.
 """
@@ -10,6 +10,7 @@ Its arguments are the first such lines, and what ROS is told.
 import importlib
 import itertools
 import json
+import re
 import signal
 import sys
 import threading
@@ -25,19 +26,36 @@ from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import remove_ros_args
 
 
+def load(type_name: str) -> Any:
+    package, _, name = type_name.replace("/msg/", "/").partition("/")
+    return getattr(importlib.import_module(f"{package}.msg"), name)
+
+
 def fill(message: Any, fields: dict[str, Any]) -> None:
+    """Set fields by nested plain values, messages in lists included."""
     for name, value in fields.items():
         if isinstance(value, dict):
             fill(getattr(message, name), value)
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            fill_list(message, name, value)
         else:
-            setattr(message, name, value)
+            is_float = isinstance(getattr(message, name), float)
+            setattr(message, name, float(value) if is_float else value)
+
+
+def fill_list(message: Any, name: str, values: list[dict[str, Any]]) -> None:
+    kind = message.get_fields_and_field_types()[name]
+    if sequence := re.match(r"sequence<([\w/]+)", kind):
+        setattr(message, name, [load(sequence[1])() for _ in values])
+    # An array has all its messages already; those beyond the values stay as they are.
+    for element, fields in zip(getattr(message, name), values, strict=False):
+        fill(element, fields)
 
 
 class Publishing:
     def __init__(self, node: Node, spec: dict[str, Any]) -> None:
         self._node = node
-        package, _, name = spec["type"].partition("/msg/")
-        kind = getattr(importlib.import_module(f"{package}.msg"), name)
+        kind = load(spec["type"])
         self._message = kind()
         if "fill" in spec:
             data = self._message.data
@@ -72,7 +90,7 @@ class Publishing:
             self._publisher.publish(self._cdr)
             return
         fields = next(self._fields)
-        if hasattr(self._message, "header") and "header" not in fields:
+        if hasattr(self._message, "header") and "stamp" not in fields.get("header", {}):
             self._message.header.stamp = self._node.get_clock().now().to_msg()
         fill(self._message, fields)
         self._publisher.publish(self._message)

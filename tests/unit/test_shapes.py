@@ -283,6 +283,15 @@ def test_a_type_that_fits_no_shape_is_read_by_fields_that_are_given() -> None:
     assert found == Detection("cup", 0.5, Box(10, 20, 20, 40))
 
 
+def test_a_path_may_lead_to_one_number_of_one_of_several_points() -> None:
+    corners = [{"kp": kp} for kp in ([10, 20], [50, 20], [50, 80], [10, 80])]
+    element = {"label": "Person", "bounding_box_2d": {"corners": corners}}
+    ends = {"left": "0.kp.0", "top": "0.kp.1", "right": "2.kp.0", "bottom": "2.kp.1"}
+    paths = {row: f"bounding_box_2d.corners.{end}" for row, end in ends.items()}
+    assert only(ZED, element, "objects", fields=paths).box == Box(10, 20, 40, 60)
+    assert only(ZED, element, "objects", fields={"box": "bounding_box_2d"}).box is not None
+
+
 @pytest.mark.parametrize(
     ("element", "given", "found"),
     [

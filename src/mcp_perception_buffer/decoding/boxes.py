@@ -102,22 +102,32 @@ def _find_corners(names: Names, found: Field) -> Read | None:
     """Read the hull of points that have `x` and `y`, or are arrays of two numbers each."""
     if not found.message or (found.length or 3) < 3:
         return None
-    fields = list(names.types.fields(found.message))
-    x = names.types.first(found.message, ("x",), among=NUMBERS)
-    y = names.types.first(found.message, ("y",), among=NUMBERS)
-    pair = next((f.path for f in fields if f.base in NUMBERS and f.length == 2), None)
-    if not ((x and y) or (len(fields) == 1 and pair)):
+    get_points = _find_points(names, found)
+    if get_points is None:
         return None
-    get_points, get = getter(found.path), getter("x", "y") if x and y else getter(pair or "")
 
     def read(message: Any) -> Box | None:
-        points = [get(point) for point in get_points(message)[:MAX_CORNERS]]
+        points = get_points(message)
         if len(points) < 3:
             return None
         xs, ys = [float(p[0]) for p in points], [float(p[1]) for p in points]
         return _from_corners(min(xs), min(ys), max(xs), max(ys))
 
     return read
+
+
+def _find_points(names: Names, found: Field) -> Read | None:
+    get_all = getter(found.path)
+    if all(names.types.first(found.message, (axis,), among=NUMBERS) for axis in "xy"):
+        get = getter("x", "y")
+        return lambda message: [get(point) for point in get_all(message)[:MAX_CORNERS]]
+    numbers = names.types.numbers_in(found.message)
+    if numbers is None or numbers.length != 2:
+        return None
+    if found.length and names.joins_points:
+        return lambda message: get_all(message)[: 2 * MAX_CORNERS].reshape(-1, 2).tolist()
+    get = getter(numbers.path)
+    return lambda message: [get(point) for point in get_all(message)[:MAX_CORNERS]]
 
 
 def find_flat_box(names: Names, type_name: str) -> Read | None:

@@ -14,9 +14,11 @@ from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from rosbags.typesys.base import TypesysError
 from rosbags.typesys.store import Typestore
 
+from mcp_perception_buffer.decoding.flat import flatten
+from mcp_perception_buffer.decoding.names import Names
 from mcp_perception_buffer.decoding.shapes import Shape, Unfit, find_shape
 from mcp_perception_buffer.decoding.text import INVALID, label, one_line
-from mcp_perception_buffer.decoding.types import Definitions, describe
+from mcp_perception_buffer.decoding.types import Definitions, describe, getter
 from mcp_perception_buffer.decoding.values import read_value
 from mcp_perception_buffer.errors import DecodeError, UnknownTypeError
 from mcp_perception_buffer.model import (
@@ -73,7 +75,9 @@ class Decoder:
         self._store = Typestore(max_sequence_length=MAX_SEQUENCE)
         self._definitions = Definitions(self._store.fielddefs)
         self._store.register({IMAGE_HEAD: ([], _IMAGE_HEAD)})
-        self._shapes: dict[tuple[str, Reading], tuple[Shape, str | None]] = {}
+        # Of types with detections, laid out flat, with points joined and without.
+        self._flat = [Typestore(max_sequence_length=MAX_SEQUENCE) for _ in range(2)]
+        self._shapes: dict[tuple[str, Reading], tuple[Shape, str | None, Typestore]] = {}
         self._unfit: dict[tuple[str, Reading], Unfit] = {}
 
     def kind_of(self, type_name: str) -> Kind | None:
@@ -141,30 +145,33 @@ class Decoder:
         return Observation(*_header(head), image=size)
 
     def _detections(self, type_name: str, reading: Reading, cdr: bytes) -> Observation:
-        shape, head = self._shape(type_name, reading)
+        shape, head, store = self._shape(type_name, reading)
         if head is not None and len(cdr) > MAX_DETECTIONS * LEAST_BYTES:
             count = self._read(head, cdr, whole=False).count
             if count > MAX_DETECTIONS:
                 raise DecodeError(f"{count} detections in one message, more than {MAX_DETECTIONS}")
-        message = self._read(type_name, cdr)
+        message = self._read(type_name, cdr, store)
         found = shape.read(message)
         odd = sum(1 for one in found if one.score is None and one.label != NO_LABEL)
         odd_scores = odd if shape.scored else 0
-        return Observation(*_header(message), detections=found, odd_scores=odd_scores)
+        return Observation(*_flat_header(message), detections=found, odd_scores=odd_scores)
 
-    def _read(self, type_name: str, cdr: bytes, *, whole: bool = True) -> Any:
+    def _read(
+        self, type_name: str, cdr: bytes, store: Typestore | None = None, *, whole: bool = True
+    ) -> Any:
         """Deserialise a message, or the beginning of one.
 
         A string that is no UTF-8 costs no more than itself: its wrong bytes are replaced.
         """
         if len(cdr) < 4 or cdr[0] != 0 or cdr[1] > 1:
             raise SerdeError("invalid or unsupported CDR encapsulation")
-        msgdef = self._store.get_msgdef(type_name)
+        store = store or self._store
+        msgdef = store.get_msgdef(type_name)
         read = msgdef.deserialize_cdr_le if cdr[1] else msgdef.deserialize_cdr_be
         for _ in range(MAX_REPAIRS):
             try:
                 # A view, or rosbags would copy the pixels of every mask.
-                message, end = read(memoryview(cdr)[4:], 0, msgdef.cls, self._store)
+                message, end = read(memoryview(cdr)[4:], 0, msgdef.cls, store)
             except UnicodeDecodeError as error:
                 cdr = _repaired(cdr, error.object)
                 continue
@@ -184,8 +191,8 @@ class Decoder:
                     self._load(reference)
         self._store.register(types)
 
-    def _shape(self, type_name: str, reading: Reading) -> tuple[Shape, str | None]:
-        """Return a type's shape, and the type of what comes before its list."""
+    def _shape(self, type_name: str, reading: Reading) -> tuple[Shape, str | None, Typestore]:
+        """Return a type's shape, the type of what comes before its list, and where it is flat."""
         known = self._shapes.get((type_name, reading))
         if known is None:
             if (unfit := self._unfit.get((type_name, reading))) is not None:
@@ -195,10 +202,13 @@ class Decoder:
             except Unfit as error:
                 self._unfit[type_name, reading] = error
                 raise
+            join_points = Names(self._definitions, reading).joins_points
+            store = self._flat[join_points]
+            store.register(flatten(self._definitions, type_name, join_points=join_points))
             if shape.head is not None:
                 head = f"perception_buffer/msg/Head{len(self._shapes)}"
                 self._store.register({head: ([], shape.head)})
-            known = self._shapes[type_name, reading] = shape, head
+            known = self._shapes[type_name, reading] = shape, head, store
         return known
 
     def _why_no_value(self, type_name: str) -> str | None:
@@ -221,6 +231,17 @@ def packaged_definition(type_name: str) -> str:
     if type_name not in store.fielddefs:
         raise UnknownTypeError(f"no definition of {type_name} is installed")
     return store.generate_msgdef(type_name)[0]
+
+
+_HEADER = getter("header.stamp.sec", "header.stamp.nanosec", "header.frame_id")
+
+
+def _flat_header(message: Any) -> tuple[Stamp | None, str | None]:
+    try:
+        sec, nanosec, frame_id = _HEADER(message)
+    except AttributeError:
+        return None, None
+    return Stamp(sec, nanosec), label(frame_id)
 
 
 def _header(message: Any) -> tuple[Stamp | None, str | None]:

@@ -18,7 +18,7 @@ from mcp_perception_buffer.decoding.types import INTEGERS, NUMBERS, TEXT, Field,
 from mcp_perception_buffer.model import NO_LABEL, Hypothesis
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from mcp_perception_buffer.decoding.names import Names
 
@@ -160,7 +160,7 @@ def find_count(names: Names, type_name: str, row: str, gate_row: str) -> Read | 
             inner = (f for f in names.types.fields(found.message) if f.is_list)
             where = next((f._replace(path=f"{found.path}.{f.path}") for f in inner), None)
         if where is not None and where.is_list:
-            count = _set_points if where.length and where.message else len
+            count = _counter(names, where)
             return _count(getter(where.path), count, getter(gate) if gate else None)
     return getter(gate) if gate else None
 
@@ -174,9 +174,15 @@ def _count(get: Read, count: Callable[[Any], int], gate: Read | None) -> Read:
     return read
 
 
-def _set_points(points: Sequence[Any]) -> int:
-    """Count the points of a fixed array that its detector has filled."""
-    return sum(1 for point in points if any(map(_is_set, vars(point).values())))
+def _counter(names: Names, found: Field) -> Callable[[Any], int]:
+    """Return what counts: of a fixed array of points, those that their detector has filled."""
+    if not (found.length and found.message):
+        return len
+    if names.joins_points and (numbers := names.types.numbers_in(found.message)):
+        each = numbers.length or 1
+        # As Python's numbers: NumPy's own would warn of a signalling NaN.
+        return lambda array: sum(1 for point in array.reshape(-1, each).tolist() if any(point))
+    return lambda points: sum(1 for point in points if any(map(_is_set, vars(point).values())))
 
 
 def _is_set(value: Any) -> bool:

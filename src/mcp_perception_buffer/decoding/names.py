@@ -30,6 +30,13 @@ class Names(NamedTuple):
         """Return where a type has this part as one value of a basic type."""
         return self.types.first(type_name, self.of(row), among=among, below=below)
 
+    @property
+    def joins_points(self) -> bool:
+        """Whether arrays of points are read as one of their numbers: no path may lead into them."""
+        return not any(
+            part.isdecimal() for path in self.reading.fields.values() for part in path.split(".")
+        )
+
     def find(self, type_name: str, row: str) -> Iterator[Field]:
         """Yield what a type has under the names of this part, of any type."""
         for path in self.of(row):

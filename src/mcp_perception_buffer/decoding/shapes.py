@@ -197,21 +197,35 @@ class Guessed(NamedTuple):
 
     def read(self, message: Any) -> Detection:
         """Return a detection; the best hypothesis leads where it has no name of its own."""
-        seen = self.parts.read(message)
+        parts = self.parts
+        label, score = parts.label(message), parts.score(message)
         guesses = self.guesses(message)
+        point, turned, frame_id = parts.pose(message)
+        size = parts.size(message)
         if self.flat(message) is not None:  # its box is in pixels, and so would be its point
-            seen = seen._replace(point=None, orientation=None, size=None)
-        if not guesses:
-            return seen
-        best, where = guesses[0]
-        if seen.point is None:
-            point, turned, frame_id = self.pose(where)
-            seen = seen._replace(point=point, orientation=turned, frame_id=frame_id)
-        others = tuple(other for other, _ in guesses)
-        if seen.label == NO_LABEL:
-            score = best.score if seen.score is None else seen.score
-            return seen._replace(label=best.label, score=score, others=others[1:])
-        return seen._replace(others=others)
+            point = turned = size = None
+        others: tuple[Hypothesis, ...] = ()
+        if guesses:
+            best, where = guesses[0]
+            if point is None:
+                point, turned, frame_id = self.pose(where)
+            if label == NO_LABEL:
+                label, score = best.label, best.score if score is None else score
+                guesses = guesses[1:]
+            others = tuple([other for other, _ in guesses])
+        return Detection(
+            label,
+            score,
+            parts.box(message),
+            point,
+            parts.track(message),
+            bool(parts.mask(message)),
+            frame_id,
+            size,
+            turned,
+            parts.keypoints(message),
+            others,
+        )
 
 
 def _nothing(message: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from operator import attrgetter
@@ -80,6 +81,12 @@ class Definitions:
         """Return a type's fields as rosbags has them."""
         return self._fielddefs[type_name][1]
 
+    def numbers_in(self, type_name: str) -> Field | None:
+        """Return the only field of a message that is nothing but an array of numbers."""
+        fields = list(self.fields(type_name))
+        only = fields[0] if len(fields) == 1 else None
+        return only if only and only.base in NUMBERS and only.length else None
+
     def find(self, type_name: str, path: str) -> Field | None:
         """Return what a dotted path below a type leads to, None if it leads nowhere."""
         found = Field("", "", type_name, None)
@@ -110,24 +117,34 @@ class Definitions:
 
 
 def getter(*paths: str) -> Callable[[Any], Any]:
-    """Return what gets the values at these paths, a tuple of them if there are several."""
+    """Return what gets the values at these paths, a tuple of them if there are several.
+
+    It reads messages that are laid out flat; see `flat`.
+    """
     if any(part.isdecimal() for path in paths for part in path.split(".")):
         steps = [_walker(path) for path in paths]
         return steps[0] if len(steps) == 1 else lambda message: tuple(s(message) for s in steps)
     return attrgetter(*map(_attribute, paths))
 
 
+def joined(path: str) -> str:
+    """Return what the field at a path is called in a message that is laid out flat."""
+    return path.replace(".", "__")  # which no name of a field has in it
+
+
 @cache
 def _attribute(path: str) -> str:
-    return ".".join(normalize_fieldname(name) for name in path.split("."))
+    return normalize_fieldname(joined(path))
 
 
 def _walker(path: str) -> Callable[[Any], Any]:
-    parts = [int(p) if p.isdecimal() else normalize_fieldname(p) for p in path.split(".")]
+    # Attributes up to an index are one; `a.b.0.c` is `a__b`, 0 and `c`.
+    parts = re.split(r"\.?\b(\d+)\b\.?", path)
+    steps = [int(p) if p.isdecimal() else _attribute(p) for p in parts if p]
 
     def walk(message: Any) -> Any:
-        for part in parts:
-            message = message[part] if isinstance(part, int) else getattr(message, part)
+        for step in steps:
+            message = message[step] if isinstance(step, int) else getattr(message, step)
         # Of an array of numbers: a NumPy scalar, which is no number to JSON.
         return message.item() if hasattr(message, "item") else message
 

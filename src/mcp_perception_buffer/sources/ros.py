@@ -241,10 +241,11 @@ class RosSource(Source):
         """
         if moved or recount:
             graph = sorted(node.get_topic_names_and_types())
-            if graph != self._graph:
+            moved = moved or graph != self._graph
+            # Without a change, too: of what is published, types may have been installed since.
+            if recount or graph != self._graph:
                 self._graph = graph
                 self._sort(graph)
-                moved = True
         unsupported: list[Unsupported] = []
         published: set[str] = set()
         for topic in self._wanted:
