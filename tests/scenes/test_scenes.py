@@ -140,6 +140,15 @@ def test_the_answer_consists_of_what_either_reader_found(scene: str, question: Q
 
 
 @every_question
+def test_no_other_choice_stands_in_the_evidence(scene: str, question: Question) -> None:
+    texts = " ".join(one.text for one in question.evidence).casefold()
+    standing = [c for c in question.choices if re.search(rf"\b{re.escape(c)}\b", texts)]
+    assert standing in ([], [question.answer])
+    if "left" in question.choices:
+        assert standing
+
+
+@every_question
 def test_what_asks_for_acting_names_the_value_in_question(scene: str, question: Question) -> None:
     assert question.ask.startswith("May I act on") == bool(question.acts_on)
 
