@@ -36,7 +36,9 @@ class Golden:
         self._update = request.config.getoption("--update-golden")
 
     def check(self, name: str, text: str) -> None:
-        path = self._folder / f"{name}.txt"
+        self.check_file(self._folder / f"{name}.txt", text)
+
+    def check_file(self, path: Path, text: str) -> None:
         if self._update:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text + "\n", encoding="utf-8")

@@ -14,6 +14,7 @@ from mcp_perception_buffer.answers.streams import streams
 from mcp_perception_buffer.answers.wording import RenderLimits
 from mcp_perception_buffer.errors import UnknownSkillError
 from mcp_perception_buffer.model import Detection, Unsupported
+from mcp_perception_buffer.sources.topics import TopicFilter
 from support import STAMPED_STRING, Scene, detection, detections, image, serialise, stamped_string
 
 WHEN = "2026-12-01T03:00:00.123Z"
@@ -377,9 +378,37 @@ def test_a_frozen_stream_is_listed_and_not_taken_for_silent() -> None:
     assert "restart the camera" in (listing["streams"][0]["note"] or "")
     seen = see(scene)
     assert seen["skills"]["a"]["outputs"]["text"]["stale"]
-    assert seen["camera"] == {"topic": "/camera/image_raw", "alive": False, "age_s": 0.0}
+    assert seen["skills"]["a"]["outputs"]["text"]["frozen"]
+    camera = {"topic": "/camera/image_raw", "alive": False, "age_s": 0.0, "frozen": True}
+    assert seen["camera"] == camera
     assert "a: STALE, FROZEN: an old picture is repeated" in read(scene)
     assert "Camera: FROZEN" in read(scene)
+
+
+def test_frozen_detections_are_marked_in_every_answer() -> None:
+    scene = Scene(freshness_window_s=1.0)
+    for _ in range(20):
+        scene.clock.advance(0.1)
+        scene.put("/vision/find_object/detections", CUP_AND_PLATE)
+    assert see(scene)["skills"]["find_object"]["detections"]["frozen"]
+    assert last(scene)["frozen"]
+    scene.put("/vision/find_object/detections", detections(sec=2))
+    assert "frozen" not in see(scene)["skills"]["find_object"]["detections"]
+    assert "frozen" not in last(scene)
+
+
+def test_skills_are_counted_whether_they_fit_or_not() -> None:
+    told = see(fifty_skills(), max_chars=1000)
+    assert told["skill_count"] == 50 == len(told["skills"]) + told["more"]["count"]
+
+
+def test_of_several_cameras_the_robot_is_told() -> None:
+    scene = Scene()
+    scene.topics = TopicFilter(camera_topic="/*/camera")
+    for robot in ("r1", "r2"):
+        scene.put(f"/{robot}/camera", serialise(image()))
+    told = see(scene)
+    assert [told["camera"]["robot"], told["cameras"][0]["robot"]] == ["r1", "r2"]
 
 
 def test_a_skill_whose_topics_cannot_be_read_says_so() -> None:

@@ -33,7 +33,9 @@ def changed(since: Since, limits: RenderLimits, now_ns: int, wall_clock_s: float
         fit((len(line) + 1 for line in lines), limits.max_chars - 300),
     )
     left_out = len(told) - number
-    head = "Nothing changed." if not told else f"{len(told)} changes, oldest first:"
+    head = "Nothing changed."
+    if told:
+        head = f"{len(told)} changes, oldest first:" if len(told) > 1 else "1 change:"
     if since.incomplete:
         head = f"INCOMPLETE: {since.incomplete}; ask what_do_you_see for all that is.\n{head}"
     if left_out:

@@ -88,6 +88,8 @@ def latest(
         "overlay_ref": overlay_data(found, limits),
         "problems": [],
     }
+    if view is not None and view.frozen:
+        data["frozen"] = True
     room = DATA_FACTOR * limits.max_chars - LATEST_BYTES - size(data)
     problems = skill_problems(found)
     data["problems"] = problems[: fit(map(size, problems), room // 3)]

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    NotRequired,  # pydantic needs it below Python 3.12
-)
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict  # pydantic needs it below Python 3.12
 
 from mcp_perception_buffer.answers.places import Range, Side  # noqa: TC001
 from mcp_perception_buffer.memory.changes import What  # noqa: TC001
@@ -33,6 +28,8 @@ class RefResult(TypedDict):
 
 Age = Annotated[float, Field(description="Seconds since this was received.", ge=0)]
 Stale = Annotated[bool, Field(description="True: too old or no longer published, do not act.")]
+Frozen = Annotated[bool, Field(description="True: messages come, all with one old stamp.")]
+Counts = Annotated[dict[str, int], Field(description="By label, the most frequent first.")]
 SkillState = Annotated[
     State,
     Field(
@@ -49,9 +46,8 @@ class OverlayResult(TypedDict):
     stamp: StampResult | None
     age_s: Age
     stale: Stale
-    matches: NotRequired[
-        Annotated[bool | None, Field(description="Whether its stamp is that of the detections.")]
-    ]
+    frozen: NotRequired[Frozen]
+    matches: NotRequired[Annotated[bool | None, Field(description="Stamped as the detections.")]]
 
 
 class OutputResult(TypedDict):
@@ -61,6 +57,7 @@ class OutputResult(TypedDict):
     more_chars: NotRequired[Annotated[int, Field(description="So much of the value is left out.")]]
     age_s: Age
     stale: Stale
+    frozen: NotRequired[Frozen]
     stamp: StampResult | None
 
 
@@ -103,9 +100,6 @@ class BriefResult(TypedDict):
     track_id: NotRequired[str]
 
 
-Counts = Annotated[dict[str, int], Field(description="By label, the most frequent first.")]
-
-
 class DetectionsResult(TypedDict):
     """A skill's newest detections; count 0 means it looked and saw nothing."""
 
@@ -119,6 +113,7 @@ class DetectionsResult(TypedDict):
     image: ImageResult | None
     age_s: Age
     stale: Stale
+    frozen: NotRequired[Frozen]
     stamp: StampResult | None
     mask_ref: RefResult | None
 
@@ -139,8 +134,10 @@ class CameraResult(TypedDict):
     """Whether camera images still arrive."""
 
     topic: str
+    robot: NotRequired[str]
     alive: bool
     age_s: Age | None
+    frozen: NotRequired[Frozen]
 
 
 class MoreResult(TypedDict):
@@ -159,6 +156,7 @@ class SceneResult(TypedDict):
     freshness_window_s: float
     discovering: Annotated[bool, Field(description="True just after start-up: more may appear.")]
     warnings: Annotated[list[str], Field(description="Contradictions: read before you act.")]
+    skill_count: Annotated[int, Field(description="Of all, those under `more` included.")]
     skills: Annotated[dict[str, SkillResult], Field(description="The most important first.")]
     more: MoreResult | None
     camera: CameraResult | None
@@ -219,6 +217,7 @@ class LatestResult(TypedDict):
     image: ImageResult | None
     age_s: Age | None
     stale: Stale
+    frozen: NotRequired[Frozen]
     warnings: list[str]
     count: Annotated[int, Field(description="As published; 0: looked, and saw nothing.")]
     counts: Counts
@@ -239,9 +238,7 @@ class StreamResult(TypedDict):
     kind: Annotated[Kind, Field(description="overlay and camera: images, never sent.")]
     type: str
     state: SkillState
-    frozen: Annotated[
-        bool, Field(description="True: messages arrive, but all repeat one old header stamp.")
-    ]
+    frozen: Frozen
     last_update_age_s: Age | None
     rate_hz: float
     publishers: int

@@ -67,6 +67,7 @@ def scene(
             "freshness_window_s": snapshot.freshness_window_s,
             "discovering": snapshot.discovering,
             "warnings": warned,
+            "skill_count": len(seen.skills),
             "skills": dict(entries),
             "more": _more_data(left_out) if left_out else None,
             "camera": cameras[0] if cameras else None,
@@ -119,7 +120,13 @@ def skill_problems(skill: Skill) -> list[str]:
 
 def aged(told: Told, view: StreamView) -> dict[str, Any]:
     """Return what is told of a message together with its age."""
-    return {**told.data, "age_s": age(view), "stale": view.state != "fresh"}
+    return {**told.data, **aging(view)}
+
+
+def aging(view: StreamView) -> dict[str, Any]:
+    """Return how old a stream's newest value is, and whether it only repeats an old one."""
+    told: dict[str, Any] = {"age_s": age(view), "stale": view.state != "fresh"}
+    return {**told, "frozen": True} if view.frozen else told
 
 
 def age(view: StreamView) -> float | None:
@@ -138,9 +145,12 @@ def overlay_data(skill: Skill, limits: RenderLimits) -> dict[str, Any] | None:
 
 
 def camera_data(view: StreamView) -> dict[str, Any]:
-    """Return whether a camera lives."""
-    topic = clean_topic(view.info.topic)
-    return {"topic": topic, "alive": view.state == "fresh", "age_s": age(view)}
+    """Return whose a camera is and whether it lives."""
+    told: dict[str, Any] = {"topic": clean_topic(view.info.topic)}
+    if view.info.robot:
+        told["robot"] = clean_topic(view.info.robot)
+    told |= {"alive": view.state == "fresh", "age_s": age(view)}
+    return {**told, "frozen": True} if view.frozen else told
 
 
 def _more_data(names: Sequence[str]) -> dict[str, Any]:

@@ -53,8 +53,8 @@ def _silent_cameras(world: World) -> Iterator[str]:
                 "repeats an old image" if camera.frozen else f"is silent since {camera.age_s:.1f} s"
             )
             yield (
-                f"the camera {clean_topic(camera.info.topic)} {how}, while {shown(fresh)} claim to"
-                " be fresh: what they see may be old."
+                f"the camera {clean_topic(camera.info.topic)} {how}, while {shown(fresh)}"
+                f" {'claims' if len(fresh) == 1 else 'claim'} to be fresh: what is seen may be old."
             )
 
 
