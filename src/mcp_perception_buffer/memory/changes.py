@@ -1,12 +1,13 @@
 """What changed between two moments: labels, tracks, outputs and streams that came, went or turned.
 
-The buffer is looked at twice a second for as long as somebody holds a cursor. A label or a track
+The buffer is looked at once a second for as long as somebody holds a cursor. A label or a track
 counts where it is in most of a stream's last three messages, so that one odd frame is no change.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import secrets
 import time
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from mcp_perception_buffer.buffer import Buffer
     from mcp_perception_buffer.model import Observation, StreamView
 
-LOOK_INTERVAL_S = 0.5
+LOOK_INTERVAL_S = 1.0
+WAITED_FOR_INTERVAL_S = 0.2  # where somebody waits for a change
 # Nobody asks any more: the buffer is left alone until somebody does.
 SLEEP_AFTER_S = 600.0
 MAX_CHANGES = 1000
@@ -94,6 +96,7 @@ class Changes:
         self._asked_ns = 0
         self._awake = asyncio.Event()
         self._waiters: set[asyncio.Event] = set()
+        self._hurry = asyncio.Event()
 
     @property
     def awake(self) -> bool:
@@ -146,10 +149,13 @@ class Changes:
         return Since(found, f"{self._epoch}.{self._seq}", incomplete)
 
     async def run(self) -> None:
-        """Look twice a second while somebody is interested, until cancelled."""
+        """Look at the buffer while somebody is interested, until cancelled."""
         while True:
             await self._awake.wait()
-            await asyncio.sleep(LOOK_INTERVAL_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_INTERVAL_S):
+                    await self._hurry.wait()
+                    await asyncio.sleep(WAITED_FOR_INTERVAL_S)
             if self._clock_ns() - self._asked_ns > SLEEP_AFTER_S * 1e9 and not self._waiters:
                 self._awake.clear()
             else:
@@ -165,6 +171,7 @@ class Changes:
         """
         moved = asyncio.Event()
         self._waiters.add(moved)
+        self._hurry.set()
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
@@ -177,6 +184,8 @@ class Changes:
             return self.since(cursor, skill=skill, robot=robot)
         finally:
             self._waiters.discard(moved)
+            if not self._waiters:
+                self._hurry.clear()
 
     def look(self) -> None:
         """Compare the buffer with what was last known of it."""
@@ -206,8 +215,12 @@ class Changes:
         tracks: dict[str, str] = {}
         value = None
         if info.kind == "detections":
-            recent = self._buffer.recent(info.topic, CONFIRMING)
-            labels, tracks = self._labels(recent), self._tracks(recent)
+            # Most often nothing is new: then the newest message alone says so.
+            newest = [view.observation] if view.observation is not None else []
+            labels, tracks = self._labels(newest), self._tracks(newest)
+            if before is None or (labels, tracks) != (before.labels, before.tracks):
+                recent = self._buffer.recent(info.topic, CONFIRMING)
+                labels, tracks = self._labels(recent), self._tracks(recent)
         elif info.kind == "semantic" and view.observation is not None:
             value = json.dumps(view.observation.value, ensure_ascii=False)
             value = value[:MAX_VALUE_CHARS] + ("…" if len(value) > MAX_VALUE_CHARS else "")
