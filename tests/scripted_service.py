@@ -17,13 +17,13 @@ from mcp_perception_buffer.buffer import Buffer
 from mcp_perception_buffer.events.delivery import Delivery
 from mcp_perception_buffer.events.outbox import Outbox
 from mcp_perception_buffer.events.webhook import WebhookSink
-from mcp_perception_buffer.model import Kind, Observation, StreamInfo
+from mcp_perception_buffer.model import Observation, StreamInfo
 from mcp_perception_buffer.tasks.static import StaticTaskSource
 from mcp_perception_buffer.watcher import Watcher
 from support import eventually
 
 
-def decode(kind: Kind, type_name: str, cdr: bytes) -> Observation:
+def decode(info: StreamInfo, cdr: bytes) -> Observation:
     return Observation(value=json.loads(cdr))
 
 

@@ -12,7 +12,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from processes import COMMAND, ask, serve, serving_at
+from processes import COMMAND, read, serve, serving_at
 from recording import record
 from support import eventually
 
@@ -33,7 +33,7 @@ async def printed(*args: str, **env: str) -> Any:
 
 async def sees_a_cup(client: Client) -> None:
     async def cup() -> bool:
-        return "a cup" in (await ask(client, "what_do_you_see"))["text"]
+        return "a cup" in await read(client, "what_do_you_see")
 
     await eventually(cup)
 

@@ -13,7 +13,7 @@ import pytest
 from mcp.client import Client
 from mcp.client.sse import sse_client
 
-from processes import ask, serve, serving_at
+from processes import read, serve, serving_at
 from recording import record
 
 NEWEST, OLDER = "2026-07-28", "2025-06-18"
@@ -88,8 +88,8 @@ async def test_a_stop_is_as_quiet_with_the_official_client(
     mode: Literal["auto", "legacy"], tmp_path: Path
 ) -> None:
     async with stopped(tmp_path / "bag") as (url, process), Client(f"{url}/mcp", mode=mode) as http:
-        assert (await ask(http, "what_do_you_see"))["text"]
+        assert await read(http, "what_do_you_see")
         async with Client(sse_client(f"{url}/sse")) as sse:
-            assert (await ask(sse, "what_do_you_see"))["text"]
+            assert await read(sse, "what_do_you_see")
             process.send_signal(signal.SIGTERM)
             await asyncio.wait_for(process.wait(), 5)
