@@ -17,11 +17,13 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_REQUEST, EmptyResult, SubscribeRequestParams, UnsubscribeRequestParams
 
+from mcp_perception_buffer.answers.arguments import MAX_ERROR_CHARS
 from mcp_perception_buffer.answers.latest import latest
 from mcp_perception_buffer.answers.scene import scene, skill_problems
 from mcp_perception_buffer.answers.skills import world
 from mcp_perception_buffer.answers.streams import streams
 from mcp_perception_buffer.answers.wording import tell
+from mcp_perception_buffer.decoding.text import one_line
 from mcp_perception_buffer.errors import PerceptionError
 
 if TYPE_CHECKING:
@@ -212,4 +214,4 @@ def _told_to_the_reader() -> Iterator[None]:
     try:
         yield
     except PerceptionError as error:
-        raise ResourceError(str(error)) from error
+        raise ResourceError(one_line(str(error), MAX_ERROR_CHARS)) from error

@@ -211,7 +211,10 @@ def watch_state(
 
 def _watch(one: dict[str, Any]) -> dict[str, Any]:
     """Keep a single watch far below what an answer holds."""
-    for key, most in (("condition", 200), ("predicate", 400), ("skill", 128), ("reason", 200)):
+    for key, most in (
+        *(("condition", 200), ("predicate", 400), ("skill", 128)),
+        *(("reason", 200), ("delivery_reason", 200)),
+    ):
         one[key] = one_line(one[key], most) if one[key] is not None else None
     return one
 
