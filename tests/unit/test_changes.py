@@ -8,7 +8,7 @@ from mcp_perception_buffer.answers.changed import changed
 from mcp_perception_buffer.answers.wording import RenderLimits
 from mcp_perception_buffer.errors import ArgumentError
 from mcp_perception_buffer.memory.changes import MAX_CHANGES, SLEEP_AFTER_S, Changes
-from support import Scene, detection, detections, stamped_string
+from support import Scene, detection, detections, eventually, stamped_string
 
 FOUND = "/vision/find/detections"
 TEXT = "/vision/find/triggered"
@@ -159,6 +159,19 @@ async def test_it_sleeps_when_nobody_has_asked_for_long_and_says_what_that_costs
     since = story.changes.since(cursor)
     assert "nobody asked" in (since.incomplete or "")
     assert [change.after for change in since.changes][-1] == "2"
+    running.cancel()
+
+
+async def test_a_cursor_from_after_a_sleep_in_which_nothing_changed_is_complete() -> None:
+    story = Story()
+    before = story.changes.cursor()
+    running = asyncio.create_task(story.changes.run())
+    story.scene.clock.advance(SLEEP_AFTER_S + 1)
+    await eventually(lambda: not story.changes.awake)
+    assert story.changes.since(story.changes.cursor()).incomplete is None
+    since = story.changes.since(before)
+    assert "nobody asked" in (since.incomplete or "")
+    assert story.changes.since(since.cursor).incomplete is None
     running.cancel()
 
 

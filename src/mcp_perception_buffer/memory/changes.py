@@ -110,6 +110,7 @@ class Changes:
         now_ns = self._clock_ns()
         if self._known is not None and not self._awake.is_set():
             self._slept_seq = self._seq
+            self._seq += 1  # or a cursor of now would be one from before that time
         self._asked_ns = now_ns
         if not self._awake.is_set():
             self._awake.set()
@@ -139,10 +140,10 @@ class Changes:
         incomplete = None
         if epoch != self._epoch or after > self._seq:
             incomplete = "that cursor is from before a restart of this service"
-        elif after < oldest - 1:
-            incomplete = f"only the last {MAX_CHANGES} changes are kept"
         elif after <= self._slept_seq:
             incomplete = "nobody asked for long: what came and went meanwhile is not known"
+        elif after < oldest - 1:
+            incomplete = f"only the last {MAX_CHANGES} changes are kept"
         return Since(found, f"{self._epoch}.{self._seq}", incomplete)
 
     async def run(self) -> None:
