@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import rows_cpu, rows_http, rows_latency, soak
+from benchmarks import rows_answers, rows_cpu, rows_http, rows_latency, soak
 from benchmarks.measure import Plan, Row
 
 ROWS = {
@@ -36,6 +36,8 @@ ROWS = {
     "memory": soak.memory,
     "clients": rows_http.clients,
     "overload": rows_http.overload,
+    "subscribers": rows_answers.subscribers,
+    "budget": rows_answers.budget,
 }
 
 
