@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
 from mcp.client import Client
+from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
-from mcp.types import ResourceUpdatedNotification
+from mcp.types import ResourceUpdatedNotification, SubscribeRequestParams
 
 from mcp_perception_buffer.answers.resources import UPDATE_INTERVAL_S, Updates
 from mcp_perception_buffer.answers.tools import create_mcp
@@ -146,6 +148,35 @@ async def test_hosts_that_offer_prompts_have_one_to_look_around(server: Server, 
         [message] = (await client.get_prompt(prompt.name)).messages
         assert prompt.name == "look_around"
         assert "what_do_you_see" in message.content.text  # type: ignore[union-attr]
+
+
+async def test_a_client_that_has_ceased_to_read_keeps_no_other_one_waiting(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp_perception_buffer.answers.resources.MAX_SEND_S", 0.05)
+    updates, scene = server.updates, "perception://scene"
+    for outbound in (Stuck(), Stuck()):
+        await subscribe(updates, Connection(outbound, protocol_version="2025-06-18"), scene)
+    async with updated(server, "legacy", scene) as heard:
+        await eventually(lambda: updates.looking)
+        server.sees("cup", "person")
+        await eventually(lambda: heard == [scene])
+    await eventually(lambda: not updates.looking)  # nobody is left
+
+
+class Stuck:
+    """A connection's other end, into which nothing more fits."""
+
+    async def send_raw_request(self, *_: Any) -> dict[str, Any]:
+        raise NotImplementedError
+
+    async def notify(self, *_: Any) -> None:
+        await asyncio.Event().wait()
+
+
+async def subscribe(updates: Updates, connection: Connection, uri: str) -> None:
+    ctx: Any = SimpleNamespace(session=SimpleNamespace(_connection=connection))
+    await updates.on_subscribe(ctx, SubscribeRequestParams(uri=uri))
 
 
 # --- waiting and arguments ----------------------------------------------------------------------

@@ -12,6 +12,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from mcp.server.mcpserver.exceptions import ResourceError
 from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 from mcp.shared.exceptions import MCPError
@@ -41,10 +42,13 @@ if TYPE_CHECKING:
     from mcp_perception_buffer.memory.changes import Changes
     from mcp_perception_buffer.model import Snapshot
 
+log = structlog.get_logger(__name__)
+
 SCENE = "perception://scene"
 SKILL = "perception://skill/{+skill}"  # whose name may have slashes
 STREAMS = "perception://streams"
 UPDATE_INTERVAL_S = 0.5
+MAX_SEND_S = 2.0  # to one connection
 MAX_SUBSCRIPTIONS = 4096  # of clients of the handshake generations, all together
 
 LOOK_AROUND = """\
@@ -109,8 +113,14 @@ class Updates(InMemorySubscriptionBus):
 
     async def _tell_connections(self, uri: str) -> None:
         for connection, uris in list(self._connections.items()):
-            if uri in uris:
-                await connection.send_resource_updated(uri)
+            if uri not in uris:
+                continue
+            try:
+                async with asyncio.timeout(MAX_SEND_S):
+                    await connection.send_resource_updated(uri)
+            except TimeoutError:  # it has ceased to read, and would keep all others waiting
+                self._connections.pop(connection, None)
+                log.warning("subscriber_dropped", reason=f"reads nothing for {MAX_SEND_S:g} s")
 
     async def on_subscribe(
         self, ctx: ServerRequestContext[Any, Any], params: SubscribeRequestParams
