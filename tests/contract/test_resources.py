@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -140,6 +141,23 @@ async def test_a_stream_that_turns_stale_is_told_to_who_listens_to_streams(
         server.sees("cup", "person")
         server.scene.clock.advance(9)
         await eventually(lambda: heard == ["perception://streams"])
+
+
+async def test_a_warning_and_an_output_yet_to_speak_are_changes_of_the_scene(
+    server: Server, mode: Mode
+) -> None:
+    scene = "perception://scene"
+    async with updated(server, mode, scene) as heard:
+        await eventually(lambda: server.updates.looking)
+        server.scene.open("/vision/find/new")
+        await eventually(lambda: heard == [scene])
+        server.scene.buffer.discovering = True
+        await eventually(lambda: heard == [scene] * 2)
+        # The same words, but their stamp says that they are of now, and no more of another clock.
+        seconds = int(time.time())
+        server.scene.put(TEXT, stamped_string("hello", sec=seconds))
+        server.scene.put(FIND, detections(detection("cup", box=(0, 0, 50, 50)), sec=seconds))
+        await eventually(lambda: heard == [scene] * 3)
 
 
 async def test_hosts_that_offer_prompts_have_one_to_look_around(server: Server, mode: Mode) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from mcp_perception_buffer.answers.latest import latest
 from mcp_perception_buffer.answers.scene import scene, skill_problems
 from mcp_perception_buffer.answers.skills import world
 from mcp_perception_buffer.answers.streams import streams
+from mcp_perception_buffer.answers.warnings import warnings
 from mcp_perception_buffer.answers.wording import tell
 from mcp_perception_buffer.decoding.text import one_line
 from mcp_perception_buffer.errors import PerceptionError
@@ -50,6 +52,8 @@ STREAMS = "perception://streams"
 UPDATE_INTERVAL_S = 0.5
 MAX_SEND_S = 2.0  # to one connection
 MAX_SUBSCRIPTIONS = 4096  # of clients of the handshake generations, all together
+
+_NUMBERS = re.compile(r"\d+(\.\d+)?")  # in a warning these are ages for the most part
 
 LOOK_AROUND = """\
 Look around with what_do_you_see. Say in a few sentences what the robot sees now and how old that \
@@ -160,13 +164,16 @@ def _marks(snapshot: Snapshot, limits: RenderLimits) -> dict[str, object]:
     marks: dict[str, object] = {
         SKILL.replace("{+skill}", skill.name): _mark(skill, limits) for skill in seen.skills
     }
-    cameras = tuple((camera.info.topic, camera.state) for camera in seen.cameras)
-    marks[SCENE] = hash((tuple(marks.items()), cameras))
+    cameras = tuple((c.info.topic, c.state, c.frozen) for c in seen.cameras)
+    warned = warnings(seen, snapshot.freshness_window_s, time.time())
+    told = tuple(_NUMBERS.sub("", line) for line in warned)
+    marks[SCENE] = hash((tuple(marks.items()), cameras, told, snapshot.discovering))
     marks[STREAMS] = hash(
         (
             tuple((v.info, v.state, v.publishers, v.frozen) for v in snapshot.streams),
             snapshot.unsupported,
             snapshot.unmapped,
+            snapshot.discovering,
         )
     )
     return marks
@@ -174,9 +181,13 @@ def _marks(snapshot: Snapshot, limits: RenderLimits) -> dict[str, object]:
 
 def _mark(skill: Skill, limits: RenderLimits) -> int:
     lines = [
-        (view.state, tell(view.observation, view.info, limits, skill.image).line)
+        (
+            view.info.output,
+            view.state,
+            view.frozen,
+            view.observation and tell(view.observation, view.info, limits, skill.image).line,
+        )
         for view in skill.values
-        if view.observation is not None
     ]
     return hash((skill.state, tuple(lines), tuple(skill_problems(skill)[:1])))
 
