@@ -64,6 +64,16 @@ def test_a_flicker_of_one_frame_is_no_change() -> None:
     assert story.told(cursor) == []
 
 
+def test_an_odd_second_frame_of_a_stream_is_no_change_either() -> None:
+    story = Story()
+    story.sees("cup", times=1, tracks=True)
+    cursor = story.changes.cursor()
+    story.sees(times=1)
+    assert story.told(cursor) == []
+    story.sees(times=1)
+    assert story.told(cursor) == ["cup left", "track cup (cup) left"]
+
+
 def test_tracks_come_and_go() -> None:
     story = Story()
     story.sees("a", tracks=True)

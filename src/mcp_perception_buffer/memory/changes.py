@@ -208,7 +208,9 @@ class Changes:
         value = None
         if info.kind == "detections":
             recent = self._buffer.recent(info.topic, CONFIRMING)
-            labels, tracks = self._labels(recent), self._tracks(recent)
+            # Two messages may disagree; then what was known before has the casting vote.
+            casting = before if len(recent) == 2 else None
+            labels, tracks = self._labels(recent, casting), self._tracks(recent, casting)
         elif info.kind == "semantic" and view.observation is not None:
             value = json.dumps(view.observation.value, ensure_ascii=False)
             value = value[:MAX_VALUE_CHARS] + ("…" if len(value) > MAX_VALUE_CHARS else "")
@@ -216,9 +218,10 @@ class Changes:
             info.skill, info.robot, info.output, view.received, view.state, labels, tracks, value
         )
 
-    def _labels(self, recent: list[Observation]) -> dict[str, int]:
+    def _labels(self, recent: list[Observation], casting: _Known | None) -> dict[str, int]:
         """Return how many of each label most messages agree on."""
         counts = [Counter(self._certain(seen)) for seen in recent]
+        counts += [Counter(casting.labels)] if casting else []
         names = list(dict.fromkeys(label for one in counts for label in one))[:MAX_LABELS]
         middle = (len(counts) - 1) // 2
         agreed = {name: sorted(one[name] for one in counts)[middle] for name in names}
@@ -229,15 +232,15 @@ class Changes:
             if found.score is None or found.score >= self._min_score:
                 yield found.label
 
-    def _tracks(self, recent: list[Observation]) -> dict[str, str]:
+    def _tracks(self, recent: list[Observation], casting: _Known | None) -> dict[str, str]:
         """Return the tracks that are in most messages, with their newest label."""
-        seen: Counter[str] = Counter()
-        labels: dict[str, str] = {}
+        labels: dict[str, str] = dict(casting.tracks) if casting else {}
+        seen = Counter(labels.keys())
         for observation in recent:
             mine = {d.track_id: d.label for d in observation.detections if d.track_id is not None}
             seen.update(mine.keys())
             labels |= mine
-        most = len(recent) // 2 + 1
+        most = len(recent) // 2 + 1  # of two messages both, or one that was known before
         return {track: labels[track] for track, n in seen.most_common(MAX_LABELS) if n >= most}
 
     def _note(self, topic: str, before: _Known | None, after: _Known) -> None:
