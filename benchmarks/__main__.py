@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import rows_cpu, rows_decode, rows_http, rows_latency, soak
+from benchmarks import rows_answers, rows_cpu, rows_decode, rows_http, rows_latency, soak
 from benchmarks.measure import Plan, Row
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ ROWS: dict[str, Callable[..., Awaitable[Row | list[Row]]]] = {
     "memory": soak.memory,
     "clients": rows_http.clients,
     "overload": rows_http.overload,
+    "subscribers": rows_answers.subscribers,
+    "budget": rows_answers.budget,
 }
 
 

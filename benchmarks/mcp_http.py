@@ -1,6 +1,6 @@
 """A client that costs next to nothing, so that what is timed is the server and the transport.
 
-It sends the bytes that the official client sends for a tool call of protocol 2026-07-28.
+It sends the bytes that the official client sends, by protocol 2026-07-28.
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ _META = {
 
 def request(tool: str, arguments: dict[str, Any]) -> tuple[bytes, dict[str, str]]:
     """Return body and headers of a tool call."""
-    params = {"name": tool, "arguments": arguments, "_meta": _META}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    return message("tools/call", tool, name=tool, arguments=arguments)
+
+
+def message(method: str, about: str | None = None, **params: Any) -> tuple[bytes, dict[str, str]]:
+    """Return body and headers of any request; `about` is the tool or resource, if there is one."""
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": _META}}
     headers = {
         "accept": "application/json, text/event-stream",
         "content-type": "application/json",
         "mcp-protocol-version": PROTOCOL,
-        "mcp-method": "tools/call",
-        "mcp-name": tool,
+        "mcp-method": method,
     }
-    return json.dumps(body).encode(), headers
+    return json.dumps(body).encode(), headers | ({"mcp-name": about} if about else {})
 
 
 class Caller:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from mcp_perception_buffer.decoding.text import one_line
+
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, ServerRequestContext
 
@@ -19,6 +21,7 @@ log = structlog.get_logger(__name__)
 _TRACEBACKS = structlog.processors.ExceptionRenderer(
     structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 )
+_AS_THEY_ARE = ("exception", "exc_info", "stack", "stack_info")  # tracebacks have many lines
 # At their DEBUG level these write message bodies, events and queries included.
 CHATTY = ("mcp", "aiohttp", "httpx", "httpcore", "sse_starlette", "asyncio")
 
@@ -49,7 +52,11 @@ def configure_logging(*, level: str = "INFO", pretty: bool = False) -> None:
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                clean_values,
+                *rendering,
+            ],
         )
     )
     root = logging.getLogger()
@@ -58,6 +65,19 @@ def configure_logging(*, level: str = "INFO", pretty: bool = False) -> None:
     for name in CHATTY:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
     _configure_rcl(pretty=pretty)
+
+
+def clean_values(logger: Any, method: str, event: structlog.typing.EventDict) -> Any:
+    """Make what others publish, ask or answer fit to be shown, wherever it stands in a line."""
+    return {key: value if key in _AS_THEY_ARE else _clean(value) for key, value in event.items()}
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return one_line(value)
+    if isinstance(value, dict):
+        return {_clean(key): _clean(item) for key, item in value.items()}
+    return [_clean(item) for item in value] if isinstance(value, (list, tuple, set)) else value
 
 
 def _configure_rcl(*, pretty: bool) -> None:

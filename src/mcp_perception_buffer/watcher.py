@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Literal
 
 import structlog
 
-from mcp_perception_buffer.answers.wording import RenderLimits, tell
+from mcp_perception_buffer.answers.wording import RenderLimits, tell, unreadable
 from mcp_perception_buffer.decoding.text import one_line
+from mcp_perception_buffer.decoding.text import topic as clean_topic
 from mcp_perception_buffer.events.base import Event, Fate, Record
 from mcp_perception_buffer.tasks.base import TaskSourceError
 from mcp_perception_buffer.watch import InvalidWatchError, Memory, Watch, canonical, parse
@@ -150,6 +151,9 @@ class Watcher:
         truth, since_ns, reason = None, None, entry.invalid
         if entry.watch is not None:
             truth, since_ns, reason = entry.watch.status(now_ns)
+            stream = self._buffer.find(*entry.output) if truth is None else None
+            if stream and stream.observation is None and stream.undecodable:
+                reason = unreadable(stream)
         task, lane = entry.task, self._outbox.view(entry.task.skill_id)
         return WatchView(
             skill=one_line(task.skill, MAX_ID_CHARS),
@@ -193,7 +197,7 @@ class Watcher:
             wanted = dict(list(wanted.items())[:MAX_WATCHES])
         for skill_id in self._entries.keys() - wanted.keys():
             del self._entries[skill_id]  # its memory stays in the outbox, should it come back
-            log.info("watch_ended", skill_id=one_line(skill_id, MAX_ID_CHARS))
+            log.info("watch_ended", skill_id=skill_id)
         added = []
         for skill_id, task in wanted.items():
             definition = _identity(task)
@@ -220,14 +224,12 @@ class Watcher:
             parsed = parse(task.watch)
         except InvalidWatchError as error:
             entry.invalid = str(error)
-            shown = one_line(task.skill_id, MAX_ID_CHARS)
-            log.warning("watch_invalid", skill_id=shown, reason=entry.invalid)
+            log.warning("watch_invalid", skill_id=task.skill_id, reason=entry.invalid)
             return entry
         window_s = self._buffer.freshness_window_s
         entry.watch, entry.saved = Watch(parsed, window_s=window_s, memory=memory), memory
-        entry.output = task.skill, parsed.stream
-        shown = one_line(task.skill, MAX_ID_CHARS)
-        log.info("watch_began", skill_id=task.skill_id, skill=shown, seq=memory.seq)
+        entry.output = clean_topic(task.skill), clean_topic(parsed.stream)  # as a stream has them
+        log.info("watch_began", skill_id=task.skill_id, skill=entry.output[0], seq=memory.seq)
         return entry
 
     def _listen(self) -> set[tuple[str, str]]:
@@ -264,7 +266,7 @@ class Watcher:
     def _settle(self, entry: _Entry, watch: Watch, edge: Edge | None) -> None:
         if watch.memory is not entry.saved:
             entry.saved = watch.memory
-            event = self._event(entry.task, edge) if edge else None
+            event = self._event(entry, edge) if edge else None
             record = Record(entry.task.skill_id, entry.definition, watch.memory)
             self._outbox.save(record, event)
         due = watch.deadline_ns
@@ -291,10 +293,11 @@ class Watcher:
             if entry.watch is not None:
                 self._settle(entry, entry.watch, entry.watch.advance(now_ns))
 
-    def _event(self, task: Task, edge: Edge) -> Event:
-        detections, overlay = (self._fresh(task.skill, o) for o in ("detections", "overlay"))
+    def _event(self, entry: _Entry, edge: Edge) -> Event:
+        task, (skill, _) = entry.task, entry.output
+        detections, overlay = (self._fresh(skill, o) for o in ("detections", "overlay"))
         payload: dict[str, object] = {
-            "skill": task.skill,
+            "skill": skill,
             "condition": one_line(task.condition, MAX_CONDITION_CHARS),
             "value": _bounded(edge.value),
             "detection_summary": tell(*detections, self._limits).line

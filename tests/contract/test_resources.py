@@ -2,13 +2,16 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
 from mcp.client import Client
+from mcp.server.connection import Connection
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
-from mcp.types import ResourceUpdatedNotification
+from mcp.types import ResourceUpdatedNotification, SubscribeRequestParams
 
 from mcp_perception_buffer.answers.resources import UPDATE_INTERVAL_S, Updates
 from mcp_perception_buffer.answers.tools import create_mcp
@@ -140,12 +143,58 @@ async def test_a_stream_that_turns_stale_is_told_to_who_listens_to_streams(
         await eventually(lambda: heard == ["perception://streams"])
 
 
+async def test_a_warning_and_an_output_yet_to_speak_are_changes_of_the_scene(
+    server: Server, mode: Mode
+) -> None:
+    scene = "perception://scene"
+    async with updated(server, mode, scene) as heard:
+        await eventually(lambda: server.updates.looking)
+        server.scene.open("/vision/find/new")
+        await eventually(lambda: heard == [scene])
+        server.scene.buffer.discovering = True
+        await eventually(lambda: heard == [scene] * 2)
+        # The same words, but their stamp says that they are of now, and no more of another clock.
+        seconds = int(time.time())
+        server.scene.put(TEXT, stamped_string("hello", sec=seconds))
+        server.scene.put(FIND, detections(detection("cup", box=(0, 0, 50, 50)), sec=seconds))
+        await eventually(lambda: heard == [scene] * 3)
+
+
 async def test_hosts_that_offer_prompts_have_one_to_look_around(server: Server, mode: Mode) -> None:
     async with Client(server.mcp, mode=mode) as client:
         [prompt] = (await client.list_prompts()).prompts
         [message] = (await client.get_prompt(prompt.name)).messages
         assert prompt.name == "look_around"
         assert "what_do_you_see" in message.content.text  # type: ignore[union-attr]
+
+
+async def test_a_client_that_has_ceased_to_read_keeps_no_other_one_waiting(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp_perception_buffer.answers.resources.MAX_SEND_S", 0.05)
+    updates, scene = server.updates, "perception://scene"
+    for outbound in (Stuck(), Stuck()):
+        await subscribe(updates, Connection(outbound, protocol_version="2025-06-18"), scene)
+    async with updated(server, "legacy", scene) as heard:
+        await eventually(lambda: updates.looking)
+        server.sees("cup", "person")
+        await eventually(lambda: heard == [scene])
+    await eventually(lambda: not updates.looking)  # nobody is left
+
+
+class Stuck:
+    """A connection's other end, into which nothing more fits."""
+
+    async def send_raw_request(self, *_: Any) -> dict[str, Any]:
+        raise NotImplementedError
+
+    async def notify(self, *_: Any) -> None:
+        await asyncio.Event().wait()
+
+
+async def subscribe(updates: Updates, connection: Connection, uri: str) -> None:
+    ctx: Any = SimpleNamespace(session=SimpleNamespace(_connection=connection))
+    await updates.on_subscribe(ctx, SubscribeRequestParams(uri=uri))
 
 
 # --- waiting and arguments ----------------------------------------------------------------------

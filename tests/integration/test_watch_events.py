@@ -94,6 +94,17 @@ async def test_a_frozen_stream_makes_no_event_until_it_moves_again(brain: Brain)
         assert len(await it.settled()) == 1
 
 
+async def test_a_watch_on_what_cannot_be_read_says_so(brain: Brain) -> None:
+    async with running(brain) as it:
+        assert it.view.reason == "nothing received yet"
+        for _ in range(3):
+            it.scene.put(TOPIC, b"garbage")
+        assert it.view.state == "unknown"
+        assert it.view.reason.startswith("received 3, none readable: ")
+        it.say("false")
+        assert (it.view.state, it.view.reason) == ("false", None)
+
+
 async def test_accents_emoji_and_floats_verify_over_the_raw_bytes(brain: Brain) -> None:
     spoken = task(
         '{"detections": {"label": "tür ☕", "min_score": 0.5}}', condition="Tür offen? ☕"

@@ -13,12 +13,13 @@ from mcp_perception_buffer.answers.diagnose import Surroundings, explain
 from mcp_perception_buffer.answers.latest import Wanted, latest, overlay_ref
 from mcp_perception_buffer.answers.scene import scene as scene_answer
 from mcp_perception_buffer.answers.skills import world
-from mcp_perception_buffer.answers.streams import streams
+from mcp_perception_buffer.answers.streams import streams, watch_state
 from mcp_perception_buffer.answers.wording import RenderLimits
 from mcp_perception_buffer.errors import ArgumentError, UnknownSkillError
 from mcp_perception_buffer.memory.changes import Changes
 from mcp_perception_buffer.model import Unmapped, Unsupported
 from mcp_perception_buffer.sources.topics import Rule, TopicFilter
+from mcp_perception_buffer.watcher import WatchView, WatchViews
 from support import DETECTIONS, Scene, detection, detections, image, serialise, stamped_string
 
 NASTY = (
@@ -163,6 +164,51 @@ def test_streams_come_page_by_page_and_all_of_them() -> None:
     assert sorted(seen) == sorted(view.info.topic for view in now.streams)
     with pytest.raises(ArgumentError, match="cursor"):
         streams(now, RenderLimits(), cursor="no such page")
+
+
+@pytest.mark.parametrize("max_chars", [400, 700, 1000, 1500, 4000])
+@pytest.mark.parametrize("long", [20, 100, 180])
+def test_pages_go_on_and_stay_in_bounds_however_small_they_are(max_chars: int, long: int) -> None:
+    scene, limits = Scene(), RenderLimits(max_chars=max_chars)
+    for number in range(20):
+        scene.put(f"/vision/s{number}{'x' * long}/text", b"cannot be read")
+        topic, reason = f"/x/{number}{'y' * long}", "r" * long
+        scene.buffer.unsupported += (Unsupported(topic, "p/msg/T", reason, "s"),)
+        scene.buffer.unmapped += (Unmapped(topic, "p/msg/T", reason),)
+    seen: list[str] = []
+    cursor = None
+    for _ in range(20):
+        told = streams(scene.snapshot(), limits, cursor=cursor)
+        assert len(told.text) <= max_chars
+        assert size(told.data) <= DATA_FACTOR * max_chars
+        seen += [one["topic"] for one in told.data["streams"]]
+        cursor = told.data["next_cursor"]
+        if cursor is None:
+            break
+    assert len(set(seen)) == len(seen) == 20
+
+
+@pytest.mark.parametrize("max_chars", [400, 4000])
+def test_watches_come_page_by_page_however_small_it_is(max_chars: int) -> None:
+    watches = tuple(
+        WatchView(
+            f"skill {n}", f"id-{n}", "c" * 900, "p" * 900, "unknown", "r" * 300,
+            None, None, None, None, 0, 0,
+        )
+        for n in range(9)
+    )  # fmt: skip
+    views = WatchViews(watches, 5, 5, ("t" * 300, "d" * 300))
+    seen: list[str] = []
+    cursor = None
+    for _ in watches:
+        told = watch_state(views, RenderLimits(max_chars=max_chars), cursor=cursor)
+        assert len(told.text) <= max_chars
+        assert size(told.data) <= DATA_FACTOR * max_chars
+        seen += [one["skill_id"] for one in told.data["watches"]]
+        cursor = told.data["next_cursor"]
+        if cursor is None:
+            break
+    assert seen == [watch.skill_id for watch in watches]
 
 
 def test_streams_of_one_state_are_told_in_full() -> None:

@@ -8,7 +8,7 @@ from mcp_perception_buffer.answers.changed import changed
 from mcp_perception_buffer.answers.wording import RenderLimits
 from mcp_perception_buffer.errors import ArgumentError
 from mcp_perception_buffer.memory.changes import MAX_CHANGES, SLEEP_AFTER_S, Changes
-from support import Scene, detection, detections, stamped_string
+from support import Scene, detection, detections, eventually, stamped_string
 
 FOUND = "/vision/find/detections"
 TEXT = "/vision/find/triggered"
@@ -62,6 +62,16 @@ def test_a_flicker_of_one_frame_is_no_change() -> None:
     assert story.told(cursor) == []
     story.sees("cup")
     assert story.told(cursor) == []
+
+
+def test_an_odd_second_frame_of_a_stream_is_no_change_either() -> None:
+    story = Story()
+    story.sees("cup", times=1, tracks=True)
+    cursor = story.changes.cursor()
+    story.sees(times=1)
+    assert story.told(cursor) == []
+    story.sees(times=1)
+    assert story.told(cursor) == ["cup left", "track cup (cup) left"]
 
 
 def test_tracks_come_and_go() -> None:
@@ -159,6 +169,19 @@ async def test_it_sleeps_when_nobody_has_asked_for_long_and_says_what_that_costs
     since = story.changes.since(cursor)
     assert "nobody asked" in (since.incomplete or "")
     assert [change.after for change in since.changes][-1] == "2"
+    running.cancel()
+
+
+async def test_a_cursor_from_after_a_sleep_in_which_nothing_changed_is_complete() -> None:
+    story = Story()
+    before = story.changes.cursor()
+    running = asyncio.create_task(story.changes.run())
+    story.scene.clock.advance(SLEEP_AFTER_S + 1)
+    await eventually(lambda: not story.changes.awake)
+    assert story.changes.since(story.changes.cursor()).incomplete is None
+    since = story.changes.since(before)
+    assert "nobody asked" in (since.incomplete or "")
+    assert story.changes.since(since.cursor).incomplete is None
     running.cancel()
 
 

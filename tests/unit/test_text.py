@@ -16,6 +16,9 @@ from mcp_perception_buffer.decoding.text import MAX_LABEL_CHARS, label, one_line
         ("lone \ud800 surrogate", "lone surrogate"),
         ("line\u2028separator\u0085next", "line separator next"),
         ("Tür offen ☕ 👩‍🚀", "Tür offen ☕ 👩‍🚀"),
+        ("zero\u200d\u200c\u200dwidth\ufe0f\ufe0f", "zero\u200dwidth\ufe0f"),
+        ("❤️\u200d🔥 می\u200cخواهم", "❤️\u200d🔥 می\u200cخواهم"),
+        ("sel\ufe01ected \u3164\u2800", "selected"),
         ("   ", ""),
     ],
 )

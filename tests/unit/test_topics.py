@@ -55,6 +55,15 @@ def test_equal_skills_under_two_prefixes_stay_two(prefix: str, name: str) -> Non
     assert (first.skill, second.skill) == ("find", name)
 
 
+def test_names_that_only_a_bag_allows_are_fit_to_be_shown_and_the_topic_stays_as_it_is() -> None:
+    topic = "/vision/find\n\u202eme/te\x1bxt"
+    info = TopicFilter().classify(topic, "t")
+    assert info == StreamInfo(topic, "find me", "te xt", "semantic", "t")
+    hidden = TopicFilter().classify("/vision/\u200b/text", "t")
+    assert hidden is not None
+    assert hidden.skill == "(no name)"
+
+
 def test_the_camera_is_known_by_its_topic_alone() -> None:
     info = TopicFilter(camera_topic="/vision/cam/raw").classify("/vision/cam/raw", "t")
     assert info is not None

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import structlog
 from mcp.server.mcpserver.exceptions import ResourceError
 from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_REQUEST, EmptyResult, SubscribeRequestParams, UnsubscribeRequestParams
 
+from mcp_perception_buffer.answers.arguments import MAX_ERROR_CHARS
 from mcp_perception_buffer.answers.latest import latest
 from mcp_perception_buffer.answers.scene import scene, skill_problems
 from mcp_perception_buffer.answers.skills import world
 from mcp_perception_buffer.answers.streams import streams
+from mcp_perception_buffer.answers.warnings import warnings
 from mcp_perception_buffer.answers.wording import tell
+from mcp_perception_buffer.decoding.text import one_line
 from mcp_perception_buffer.errors import PerceptionError
 
 if TYPE_CHECKING:
@@ -39,11 +44,16 @@ if TYPE_CHECKING:
     from mcp_perception_buffer.memory.changes import Changes
     from mcp_perception_buffer.model import Snapshot
 
+log = structlog.get_logger(__name__)
+
 SCENE = "perception://scene"
 SKILL = "perception://skill/{+skill}"  # whose name may have slashes
 STREAMS = "perception://streams"
 UPDATE_INTERVAL_S = 0.5
+MAX_SEND_S = 2.0  # to one connection
 MAX_SUBSCRIPTIONS = 4096  # of clients of the handshake generations, all together
+
+_NUMBERS = re.compile(r"\d+(\.\d+)?")  # in a warning these are ages for the most part
 
 LOOK_AROUND = """\
 Look around with what_do_you_see. Say in a few sentences what the robot sees now and how old that \
@@ -107,8 +117,14 @@ class Updates(InMemorySubscriptionBus):
 
     async def _tell_connections(self, uri: str) -> None:
         for connection, uris in list(self._connections.items()):
-            if uri in uris:
-                await connection.send_resource_updated(uri)
+            if uri not in uris:
+                continue
+            try:
+                async with asyncio.timeout(MAX_SEND_S):
+                    await connection.send_resource_updated(uri)
+            except TimeoutError:  # it has ceased to read, and would keep all others waiting
+                self._connections.pop(connection, None)
+                log.warning("subscriber_dropped", reason=f"reads nothing for {MAX_SEND_S:g} s")
 
     async def on_subscribe(
         self, ctx: ServerRequestContext[Any, Any], params: SubscribeRequestParams
@@ -148,13 +164,16 @@ def _marks(snapshot: Snapshot, limits: RenderLimits) -> dict[str, object]:
     marks: dict[str, object] = {
         SKILL.replace("{+skill}", skill.name): _mark(skill, limits) for skill in seen.skills
     }
-    cameras = tuple((camera.info.topic, camera.state) for camera in seen.cameras)
-    marks[SCENE] = hash((tuple(marks.items()), cameras))
+    cameras = tuple((c.info.topic, c.state, c.frozen) for c in seen.cameras)
+    warned = warnings(seen, snapshot.freshness_window_s, time.time())
+    told = tuple(_NUMBERS.sub("", line) for line in warned)
+    marks[SCENE] = hash((tuple(marks.items()), cameras, told, snapshot.discovering))
     marks[STREAMS] = hash(
         (
             tuple((v.info, v.state, v.publishers, v.frozen) for v in snapshot.streams),
             snapshot.unsupported,
             snapshot.unmapped,
+            snapshot.discovering,
         )
     )
     return marks
@@ -162,9 +181,13 @@ def _marks(snapshot: Snapshot, limits: RenderLimits) -> dict[str, object]:
 
 def _mark(skill: Skill, limits: RenderLimits) -> int:
     lines = [
-        (view.state, tell(view.observation, view.info, limits, skill.image).line)
+        (
+            view.info.output,
+            view.state,
+            view.frozen,
+            view.observation and tell(view.observation, view.info, limits, skill.image).line,
+        )
         for view in skill.values
-        if view.observation is not None
     ]
     return hash((skill.state, tuple(lines), tuple(skill_problems(skill)[:1])))
 
@@ -212,4 +235,4 @@ def _told_to_the_reader() -> Iterator[None]:
     try:
         yield
     except PerceptionError as error:
-        raise ResourceError(str(error)) from error
+        raise ResourceError(one_line(str(error), MAX_ERROR_CHARS)) from error

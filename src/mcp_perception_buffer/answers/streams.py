@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 50
 MAX_NOTE_CHARS = 300
+SHORT_CHARS = 40  # where answers are set to be very small
 
 
 def streams(
@@ -85,8 +86,9 @@ def streams(
     start = _start(cursor, len(listed))
     found = [_stream(v, snapshot.freshness_window_s) for v in listed[start : start + limit]]
     lines = [_stream_line(one) for one in found]
-    head, tail = _around(data, len(mine))
-    number = _both(found, lines, room, limits.max_chars - len(head) - len(tail) - 80)
+    head, tail = _around(data, len(mine), limits.max_chars // 3)
+    chars = limits.max_chars - len(head) - len(tail) - 80
+    number = _both(found, lines, room, chars, shortened=("note", "last_error"))
     data["streams"] = found[:number]
     if start + number < len(listed):
         data["next_cursor"] = str(start + number)
@@ -104,11 +106,26 @@ def _start(cursor: str | None, length: int) -> int:
     return min(int(cursor), length)
 
 
-def _both(found: Sequence[Any], lines: Sequence[str], room: int, chars: int) -> int:
-    """Return how many fit as data and as text alike, at least one."""
+def _both(
+    found: list[Any], lines: list[str], room: int, chars: int, shortened: Sequence[str]
+) -> int:
+    """Return how many fit as data and as text alike, at least one, or no page would follow.
+
+    Args:
+        found: the data of each.
+        lines: the text of each.
+        room: for the data, in bytes.
+        chars: for the text.
+        shortened: keys of a first one that would not fit.
+    """
     as_data = fit((size(one) + 1 for one in found), room)
     as_text = fit((len(line) + 1 for line in lines), chars)
-    return min(as_data, as_text)
+    if found and not as_data:
+        cut = {key: found[0][key] and one_line(found[0][key], SHORT_CHARS) for key in shortened}
+        found[0] = {**found[0], **cut}
+    if lines and not as_text:
+        lines[0] = one_line(lines[0], max(chars, SHORT_CHARS))
+    return max(min(as_data, as_text), min(1, len(found)))
 
 
 def _stream(view: StreamView, freshness_window_s: float) -> dict[str, Any]:
@@ -144,7 +161,8 @@ def _stream_line(one: dict[str, Any]) -> str:
     return f"{text}; {one['note']}" if one["note"] else text
 
 
-def _around(data: dict[str, Any], total: int) -> tuple[str, str]:
+def _around(data: dict[str, Any], total: int, chars: int) -> tuple[str, str]:
+    """Return what stands before the streams and behind them, the latter within `chars`."""
     states = ", ".join(f"{number} {state}" for state, number in data["states"].items())
     head = f"{total} stream{'' if total == 1 else 's'}" + (f": {states}." if states else ".")
     if data["discovering"]:
@@ -162,7 +180,7 @@ def _around(data: dict[str, Any], total: int) -> tuple[str, str]:
             tail += f"\n{title}: {one['topic']} ({one['type']}): {one[said][:200]}"
         if more := len(data[key][5:]) + data["left_out"].get(key, 0):
             tail += f"\n{title}: {more} more."
-    return head, tail[:1600]
+    return head, tail[:chars]
 
 
 # --- watches ------------------------------------------------------------------------------------
@@ -183,13 +201,14 @@ def watch_state(
         ArgumentError: the cursor is none of ours.
     """
     ordered = sorted(views.watches, key=lambda watch: _TRUE_FIRST.index(watch.state))
+    most = min(MAX_NOTE_CHARS, limits.max_chars // 5)
     data: dict[str, Any] = {
         "watches": [],
         "states": dict(Counter(watch.state for watch in ordered)),
         "next_cursor": None,
         "outbox_depth": views.outbox_depth,
         "lost": views.lost,
-        "problems": [one_line(problem, MAX_NOTE_CHARS) for problem in views.problems],
+        "problems": [one_line(problem, most) for problem in views.problems],
     }
     start = _start(cursor, len(ordered))
     found = [_watch(asdict(watch)) for watch in ordered[start : start + limit]]
@@ -200,7 +219,8 @@ def watch_state(
     if views.outbox_depth or views.lost:
         head += f"\n{views.outbox_depth} events wait, {views.lost} were lost."
     room = DATA_FACTOR * limits.max_chars - size(data) - 40
-    number = _both(found, lines, room, limits.max_chars - len(head) - 60)
+    chars = limits.max_chars - len(head) - 60
+    number = _both(found, lines, room, chars, shortened=("condition", "predicate", "reason"))
     data["watches"] = found[:number]
     tail = ""
     if start + number < len(ordered):
@@ -211,7 +231,10 @@ def watch_state(
 
 def _watch(one: dict[str, Any]) -> dict[str, Any]:
     """Keep a single watch far below what an answer holds."""
-    for key, most in (("condition", 200), ("predicate", 400), ("skill", 128), ("reason", 200)):
+    for key, most in (
+        *(("condition", 200), ("predicate", 400), ("skill", 128)),
+        *(("reason", 200), ("delivery_reason", 200)),
+    ):
         one[key] = one_line(one[key], most) if one[key] is not None else None
     return one
 

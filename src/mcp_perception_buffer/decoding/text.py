@@ -16,12 +16,15 @@ INVALID = b"\x1a"
 
 # Controls, line and paragraph separators, lone surrogates: they break lines or encoders.
 _BREAKS = re.compile("[\x00-\x20\x7f-\xa0\u2028\u2029]+")
-# Bidi controls, invisible operators and the tag block can hide or reorder what a reader sees
-# (Unicode TR 36 and TR 39).
+# Bidi controls, fillers, invisible operators, tags and selectors can hide or reorder what a reader
+# sees (Unicode TR 36 and TR 39; the default-ignorable characters of UAX 44, and blank Braille).
 _HIDDEN = re.compile(
-    "[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e0fff]"
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e"
+    "\u2060-\u206f\u2800\u3164\ufe00-\ufe0e\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff"
+    "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
+# What joins letters and emoji has its uses, one at a time; a run of it hides a message.
+_JOINERS = re.compile("(\ufe0f?[\u200c\u200d]|\ufe0f(?![\u200c\u200d]))[\u200c\u200d\ufe0f]+")
 
 
 def one_line(text: str, limit: int = MAX_TEXT_CHARS) -> str:
@@ -30,8 +33,10 @@ def one_line(text: str, limit: int = MAX_TEXT_CHARS) -> str:
     Cut text ends with an ellipsis. Costs at most four times `limit`, however long the input is.
     """
     head = text[: 4 * limit].replace("\x1a", "\ufffd")
-    clean = _BREAKS.sub(" ", _HIDDEN.sub("", head)).strip()
-    if len(clean) > limit or len(head) < len(text):
+    if not head.isascii():
+        head = _JOINERS.sub(r"\1", _HIDDEN.sub("", head))
+    clean = _BREAKS.sub(" ", head).strip()
+    if len(clean) > limit or len(text) > 4 * limit:
         clean = clean[: limit - 1] + "…"
     return clean
 
@@ -46,9 +51,13 @@ def _label(text: str) -> str:
     return one_line(text, MAX_LABEL_CHARS)
 
 
-@lru_cache(maxsize=2048)
 def topic(text: str) -> str:
-    """Return the name of a topic, a skill or a type by the rules of `one_line`."""
+    """Return the name of a topic, a skill or a type by the rules of `one_line`, cached as well."""
+    return _topic(text[: 4 * MAX_TOPIC_CHARS + 1])
+
+
+@lru_cache(maxsize=2048)
+def _topic(text: str) -> str:
     return one_line(text, MAX_TOPIC_CHARS)
 
 

@@ -113,6 +113,7 @@ class Changes:
         now_ns = self._clock_ns()
         if self._known is not None and not self._awake.is_set():
             self._slept_seq = self._seq
+            self._seq += 1  # or a cursor of now would be one from before that time
         self._asked_ns = now_ns
         if not self._awake.is_set():
             self._awake.set()
@@ -142,10 +143,10 @@ class Changes:
         incomplete = None
         if epoch != self._epoch or after > self._seq:
             incomplete = "that cursor is from before a restart of this service"
-        elif after < oldest - 1:
-            incomplete = f"only the last {MAX_CHANGES} changes are kept"
         elif after <= self._slept_seq:
             incomplete = "nobody asked for long: what came and went meanwhile is not known"
+        elif after < oldest - 1:
+            incomplete = f"only the last {MAX_CHANGES} changes are kept"
         return Since(found, f"{self._epoch}.{self._seq}", incomplete)
 
     async def run(self) -> None:
@@ -220,7 +221,9 @@ class Changes:
             labels, tracks = self._labels(newest), self._tracks(newest)
             if before is None or (labels, tracks) != (before.labels, before.tracks):
                 recent = self._buffer.recent(info.topic, CONFIRMING)
-                labels, tracks = self._labels(recent), self._tracks(recent)
+                # Two messages may disagree; then what was known before has the casting vote.
+                casting = before if len(recent) == 2 else None
+                labels, tracks = self._labels(recent, casting), self._tracks(recent, casting)
         elif info.kind == "semantic" and view.observation is not None:
             value = json.dumps(view.observation.value, ensure_ascii=False)
             value = value[:MAX_VALUE_CHARS] + ("…" if len(value) > MAX_VALUE_CHARS else "")
@@ -228,9 +231,10 @@ class Changes:
             info.skill, info.robot, info.output, view.received, view.state, labels, tracks, value
         )
 
-    def _labels(self, recent: list[Observation]) -> dict[str, int]:
+    def _labels(self, recent: list[Observation], casting: _Known | None = None) -> dict[str, int]:
         """Return how many of each label most messages agree on."""
         counts = [Counter(self._certain(seen)) for seen in recent]
+        counts += [Counter(casting.labels)] if casting else []
         names = list(dict.fromkeys(label for one in counts for label in one))[:MAX_LABELS]
         middle = (len(counts) - 1) // 2
         agreed = {name: sorted(one[name] for one in counts)[middle] for name in names}
@@ -241,15 +245,15 @@ class Changes:
             if found.score is None or found.score >= self._min_score:
                 yield found.label
 
-    def _tracks(self, recent: list[Observation]) -> dict[str, str]:
+    def _tracks(self, recent: list[Observation], casting: _Known | None = None) -> dict[str, str]:
         """Return the tracks that are in most messages, with their newest label."""
-        seen: Counter[str] = Counter()
-        labels: dict[str, str] = {}
+        labels: dict[str, str] = dict(casting.tracks) if casting else {}
+        seen = Counter(labels.keys())
         for observation in recent:
             mine = {d.track_id: d.label for d in observation.detections if d.track_id is not None}
             seen.update(mine.keys())
             labels |= mine
-        most = len(recent) // 2 + 1
+        most = len(recent) // 2 + 1  # of two messages both, or one that was known before
         return {track: labels[track] for track, n in seen.most_common(MAX_LABELS) if n >= most}
 
     def _note(self, topic: str, before: _Known | None, after: _Known) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from mcp_perception_buffer.decoding.text import topic as clean_topic
 from mcp_perception_buffer.model import PLAIN, Kind, Reading, StreamInfo
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 # Last parts of names under which detectors publish; what is before them names the detector.
 USUAL = ("detections", "spatial_detections", "objects", "detections_output")
+# What of a name is left that was nothing but hidden characters.
+NO_NAME = "(no name)"
 _KINDS: dict[str, Kind] = {"detections": "detections", "overlay": "overlay"}
 
 
@@ -58,7 +61,9 @@ class TopicFilter:
         """
         segments = (prefix.removesuffix("**").strip("/") for prefix in prefixes)
         self._prefixes = [f"/{path}/" if path else "/" for path in segments]
-        self._below = [re.compile(_pattern(prefix) + "(?P<below>.+)") for prefix in self._prefixes]
+        self._below = [
+            re.compile(_pattern(prefix) + "(?P<below>(?s:.+))") for prefix in self._prefixes
+        ]
         self.camera_topic = camera_topic
         self._camera = re.compile(_pattern(camera_topic)) if camera_topic else None
         self._include_hidden = include_hidden
@@ -72,8 +77,17 @@ class TopicFilter:
 
         Skills below the first prefix go by their own name, those below another one by their path,
         so that equal names stay two skills and no name depends on what else is running. Where a
-        pattern names the robot, its name stands before the skill's.
+        pattern names the robot, its name stands before the skill's. What is derived from a topic
+        is fit to be shown, whatever characters a bag or another DDS allows; topic and type stay as
+        they are, for the source.
         """
+        info = self._find(topic, type_name)
+        if info is None:
+            return None
+        skill, output, robot = map(_clean, (info.skill, info.output, info.robot))
+        return replace(info, skill=skill, output=output, robot=robot)
+
+    def _find(self, topic: str, type_name: str) -> StreamInfo | None:
         hidden = "/_" in topic and not self._include_hidden
         for pattern, rule in self._rules:
             match = pattern.fullmatch(topic)
@@ -119,6 +133,10 @@ class TopicFilter:
         elif robot:
             skill = f"{robot}/{skill}"
         return StreamInfo(topic, skill, output, kind, type_name, robot, self._reading)
+
+
+def _clean(name: str) -> str:
+    return name and (clean_topic(name) or NO_NAME)
 
 
 def auto_name(topic: str) -> str:
