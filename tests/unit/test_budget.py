@@ -246,6 +246,8 @@ def test_robots_are_told_apart() -> None:
     assert [one["robot"] for one in streams(now, limits, robot="r1").data["streams"]] == ["r1"]
     with pytest.raises(UnknownSkillError, match="Known robots: r1, r2"):
         scene_answer(now, limits, "now", 5.0, robot="r3")
+    with pytest.raises(UnknownSkillError, match="Known robots: r1, r2"):
+        streams(now, limits, robot="r3")
 
 
 # --- may I act? ---------------------------------------------------------------------------------
