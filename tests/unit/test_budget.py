@@ -146,7 +146,19 @@ def test_many_detections_are_narrowed_by_label_score_and_limit() -> None:
     assert asked(label="cup")["counts"] == {"cup": 125}
     assert len(asked(limit=2)["detections"]) == 2
     assert all(one["score"] >= 0.89 for one in asked(min_score=0.89)["detections"])
-    assert sum(asked(min_score=0.89)["counts"].values()) == 10
+    assert sum(asked(min_score=0.89)["counts"].values()) == 11
+
+
+def test_a_score_meets_the_bound_that_it_is_shown_as() -> None:
+    scene = Scene()
+    scene.put("/vision/find/detections", detections(detection(score=0.7)))
+    now = scene.snapshot()
+    [found] = latest(now, "find", RenderLimits(), 5.0, wanted=Wanted(min_score=0.7)).data[
+        "detections"
+    ]
+    assert found["score"] == 0.7
+    told = scene_answer(now, RenderLimits(min_score=0.7), "now", 5.0)
+    assert told.data["skills"]["find"]["detections"]["uncertain"] == 0
 
 
 def test_streams_come_page_by_page_and_all_of_them() -> None:
@@ -234,6 +246,8 @@ def test_robots_are_told_apart() -> None:
     assert [one["robot"] for one in streams(now, limits, robot="r1").data["streams"]] == ["r1"]
     with pytest.raises(UnknownSkillError, match="Known robots: r1, r2"):
         scene_answer(now, limits, "now", 5.0, robot="r3")
+    with pytest.raises(UnknownSkillError, match="Known robots: r1, r2"):
+        streams(now, limits, robot="r3")
 
 
 # --- may I act? ---------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from mcp_perception_buffer.answers.budget import (
 from mcp_perception_buffer.answers.places import place
 from mcp_perception_buffer.answers.scene import age, aged, cut, overlay_data, skill_problems
 from mcp_perception_buffer.answers.scene import skill_text as block_of
-from mcp_perception_buffer.answers.sightings import count
+from mcp_perception_buffer.answers.sightings import count, least
 from mcp_perception_buffer.answers.skills import Skill, World, find_skill, known, world
 from mcp_perception_buffer.answers.warnings import warnings
 from mcp_perception_buffer.answers.wording import ago, box_data, short, stamp_of, tell
@@ -47,7 +47,9 @@ class Wanted:
         """Whether a detection is among them; one without a score meets no least score."""
         if self.label is not None and found.label != self.label:
             return False
-        return not self.min_score or (found.score is not None and found.score >= self.min_score)
+        return not self.min_score or (
+            found.score is not None and found.score >= least(self.min_score)
+        )
 
 
 def latest(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,6 +29,7 @@ def sight(seen: Observation, min_score: float) -> Sightings:
     told: list[Detection] = []
     by_label: dict[str, list[Box]] = {}
     folded = uncertain = 0
+    min_score = least(min_score)
     for index, found in enumerate(seen.detections):
         if found.score is not None and found.score < min_score:
             uncertain += 1
@@ -40,6 +42,11 @@ def sight(seen: Observation, min_score: float) -> Sightings:
             boxes.append(found.box)
         told.append(found)
     return Sightings(tuple(told), count(told), folded, uncertain)
+
+
+def least(score: float) -> float:
+    """Return a least score as messages have it: 0.7 is 0.699999988 there, and has to meet 0.7."""
+    return float(struct.unpack("f", struct.pack("f", score))[0])
 
 
 def count(found: list[Detection] | tuple[Detection, ...]) -> dict[str, int]:

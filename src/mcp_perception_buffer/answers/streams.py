@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mcp_perception_buffer.answers.budget import DATA_FACTOR, Answer, fit, size
 from mcp_perception_buffer.answers.findings import note
 from mcp_perception_buffer.answers.scene import age
+from mcp_perception_buffer.answers.skills import unknown_robot
 from mcp_perception_buffer.answers.wording import ago
 from mcp_perception_buffer.decoding.text import one_line
 from mcp_perception_buffer.decoding.text import topic as clean_topic
@@ -47,8 +48,11 @@ def streams(
 
     Raises:
         ArgumentError: the cursor is none of ours.
+        UnknownSkillError: there is no such robot.
     """
     mine = [v for v in snapshot.streams if robot is None or v.info.robot == robot]
+    if robot is not None and not mine:
+        raise unknown_robot(snapshot)
     silent = [v for v in mine if v.state in ("stale", "gone") and not v.frozen]
     listed = [v for v in mine if (v.state == state if state else v not in silent)]
     data: dict[str, Any] = {
