@@ -74,6 +74,14 @@ class Crowd:
                 if b"notifications/resources/updated" in line:
                     await self._ask(*read)
 
+    async def cost(self, service: Child, seconds: float) -> dict[str, float]:
+        """Return what the service uses meanwhile, and how often it answers."""
+        before, answered, began = await service.ask(), self.answers, time.monotonic()
+        await asyncio.sleep(seconds)
+        after, lasted = await service.ask(), time.monotonic() - began
+        cpu = (after["cpu_s"] - before["cpu_s"]) / lasted
+        return {"cpu": cpu, "answers_hz": (self.answers - answered) / lasted}
+
     async def _ask(self, body: bytes, headers: dict[str, str]) -> None:
         async with self._session.post(self._url, data=body, headers=headers) as got:
             assert got.status == 200
@@ -128,13 +136,7 @@ async def subscribers(plan: Plan, note: Callable[[str], None]) -> Row:
                 clients = [one(i / CLIENTS) for i in range(CLIENTS)]
                 async with running(*clients, change(publisher, every_s)):
                     await asyncio.sleep(2.0)  # past subscribing
-                    before, answered = await service.ask(), crowd.answers
-                    began = time.monotonic()
-                    await asyncio.sleep(seconds)
-                    after, lasted = await service.ask(), time.monotonic() - began
-                    answered = crowd.answers - answered
-            cpu = (after["cpu_s"] - before["cpu_s"]) / lasted
-            return {"cpu": cpu, "answers_hz": answered / lasted}
+                    return await crowd.cost(service, seconds)
 
         seldom, often = [
             await in_turn(
