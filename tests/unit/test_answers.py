@@ -267,8 +267,10 @@ def test_a_skill_without_detections_still_answers_latest() -> None:
     scene = Scene()
     scene.put("/vision/describe_scene/scene", stamped_string("a cup"))
     answer = last(scene, "describe_scene")
-    assert (answer["topic"], answer["detections"], answer["stale"]) == (None, [], True)
+    assert (answer["topic"], answer["detections"], answer["stale"]) == (None, [], False)
     assert answer["outputs"]["scene"]["value"] == "a cup"
+    scene.clock.advance(9)
+    assert last(scene, "describe_scene")["stale"] is True
 
 
 def test_an_unknown_skill_is_answered_with_the_known_ones() -> None:

@@ -117,6 +117,9 @@ def test_all_detectors_are_found_by_their_type_and_nothing_else() -> None:
     info = classified("/r1/yolo/detections", "d", auto=True)
     assert info is not None
     assert (info.skill, info.robot) == ("r1/yolo", "r1")
+    tracking = classified("/yolo/tracking", "d", auto=True)
+    assert tracking is not None
+    assert (tracking.skill, tracking.robot) == ("yolo/tracking", "")
     assert classified("/yolo/image", "i", auto=True) is None
     assert classified("/yolo/_dbg/x", "d", auto=True) is None
     assert classified("/r1/yolo/detections", "d") is None

@@ -79,7 +79,7 @@ def latest(
         "frame_id": seen.frame_id if seen else None,
         "image": found.image._asdict() if found.image else None,
         "age_s": age(view) if view else None,
-        "stale": view is None or view.state != "fresh",
+        "stale": (view or found).state != "fresh",
         "warnings": warned,
         "count": len(seen.detections) if seen else 0,
         "counts": {},

@@ -106,7 +106,9 @@ class TopicFilter:
                 return self._by_prefix(topic, type_name, index, "/".join(named), skill, output)
         if self.auto and self._kind_of(type_name) == "detections":
             name = auto_name(topic)
-            robot = name.partition("/")[0] if "/" in name else ""
+            # `/r1/yolo/detections` has a robot, `/yolo/tracking` none.
+            robot = name.partition("/")[0]
+            robot = robot if topic.strip("/").removeprefix(f"{robot}/").count("/") else ""
             return StreamInfo(
                 topic, name, "detections", "detections", type_name, robot, self._reading
             )
