@@ -1,6 +1,7 @@
 """`interfaces` as a person runs it, and a message of an added type over real DDS."""
 
 import importlib
+import os
 import shutil
 import subprocess
 import sys
@@ -186,7 +187,9 @@ def test_the_list_shows_what_is_read_and_leaves_out_the_messages_of_ros(
     assert "sensor_msgs" not in done.stdout
 
 
-def test_the_wheel_builds_in_the_same_way(robot_interfaces: None, tmp_path: Path) -> None:
+def test_the_wheel_builds_in_the_same_way(
+    robot_interfaces: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     uv = shutil.which("uv")
     if uv is None:
         pytest.skip("uv builds the wheel")
@@ -196,6 +199,8 @@ def test_the_wheel_builds_in_the_same_way(robot_interfaces: None, tmp_path: Path
     )  # fmt: skip
     [wheel] = tmp_path.glob("*.whl")
     shutil.unpack_archive(wheel, tmp_path / "site", "zip")
+    for name in [name for name in os.environ if name.startswith("COVERAGE_")]:
+        monkeypatch.delenv(name)  # the copy is not what coverage is about
     # What it would build in another way would not be there already.
     done = add(DEFINITIONS, PYTHONPATH=str(tmp_path / "site"), PATH="/nowhere")
     assert done.returncode == 0, done.stderr

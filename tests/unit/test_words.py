@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
+import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcp.client import Client
@@ -183,6 +184,7 @@ def logged(*, pretty: bool = False) -> Iterator[io.StringIO]:
             yield text
         finally:
             root.handlers[:], root.level = before
+            structlog.reset_defaults()
 
 
 several = given(st.lists(words(), min_size=3, max_size=3))
