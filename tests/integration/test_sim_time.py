@@ -69,7 +69,8 @@ async def test_a_clock_that_jumps_and_begins_anew_ages_and_freezes_nothing(
             assert not text["stale"]
             assert 0 <= text["age_s"] < 1.0
             assert scene["camera"]["alive"]
-            seen.append(text["stamp"]["sec"])
+            if text["stamp"]:  # none where the clock stands at zero, which means no time
+                seen.append(text["stamp"]["sec"])
             return {(100, 100 + HOUR), (100 + HOUR, 0), (0, 100)} <= set(pairwise(seen))
 
         await eventually(went_round)
